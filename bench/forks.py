@@ -38,7 +38,7 @@ def start(run_id: str, fork_at: int | None) -> list[Any]:
     item = {
         "run_id": run_id, "target": "bench", "request_hash": run_id, "agents": ["writer"],
         "signals": [first, {"name": "agent:activated", "agent": "writer", "parent": 0, "payload": {"agent": "writer"}}],
-        "reaction": {"version": 0, "state": {}, "memory": {}, "activations": [activation]},
+        "reaction": {"state": {}, "memory": {}, "activations": [activation]},
     }  # fmt: skip
     if fork_at is not None:
         item["fork"] = {"run_id": "long", "seq": fork_at, "activations": 0, "turns": []}

@@ -74,7 +74,6 @@ class StopsItem(TypedDict):
 class ReactionItem(TypedDict):
     """The changes of a run by a reaction; state, memory, status, outcome and stops are present only where they change."""
 
-    version: int
     activations: list[ActivationItem]
     state: NotRequired[Json]
     memory: NotRequired[JsonObject]

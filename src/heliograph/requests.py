@@ -153,11 +153,14 @@ class Deferral(Owner):
 
 
 class Finish(Owner):
+    """The end of a turn. version: that of the run from which the reaction was computed. recording: the body of a RecordingItem."""
+
     outcome: str
     content: Json
+    version: int
     signals: list[SignalItem]
     reaction: ReactionItem
-    recording: NotRequired[RecordingItem]
+    recording: NotRequired[str]
     follows: NotRequired[str | None]
 
 
@@ -177,7 +180,10 @@ class StopRun(StopOptions):
 
 
 class React(TypedDict):
+    """A reaction to pending signals. version: that of the run from which it was computed."""
+
     run_id: str
+    version: int
     signals: list[SignalItem]
     reaction: ReactionItem
     recording: NotRequired[RecordingItem]

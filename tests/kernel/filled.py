@@ -48,7 +48,7 @@ async def fill(kernel: Kernel) -> None:
     await kernel.call("start_runs", [{**begun, "recording": recording}])
     claimed = await kernel.claim_one()
     await kernel.append(claimed, *(_note(claimed, n) for n in range(256)))
-    await kernel.call("finish", [{**ending(claimed, ends="success"), "recording": {"body": "{}"}}])
+    await kernel.call("finish", [{**ending(claimed, ends="success"), "recording": "{}"}])
     await suspended(kernel, child("d1", "critic", "turn_d1"), run_id="run_d", turn_id="turn_d", signals=activated("critic"),
                     limits={"callback_url": "https://hooks.example"})  # fmt: skip
     for ends in (None, "success"):

@@ -74,7 +74,9 @@ class Function:
         if self.name not in REQUESTS or name not in ITEMS:
             return value
         if self.name == "beat":
-            value = [{**item, "status": "healthy"} for item in value]  # of a worker; the others are of calls
+            value = [
+                {**item, "status": "healthy", "version": "1"} for item in value
+            ]  # of a worker; the others are of calls
         return [{key: item[key] for key in item if key in shape_of(REQUESTS[self.name])} for item in value]
 
 
@@ -174,7 +176,7 @@ def _item(turn: Item, token: str, number: int) -> Item:
         **turn, **agents, **limits, "token": token, "status": "success", "result": {"from": "the outsider"}, "error": None,
         "mode": "force", "reason": "the outsider's", "actor": "the outsider", "name": "mail:came", "payload": {}, "cause": None,
         "outcome": "success", "content": {"text": "the outsider's"}, "phase": "act", "signals_emitted": 0, "signals": [signal, signal],
-        "reaction": {"version": version, "state": {}, "memory": {}, "activations": waking},
+        "version": version, "reaction": {"state": {}, "memory": {}, "activations": waking},
         "cards": [{"card_id": turn["card_id"], "kind": "note", "content": {}}], "step_id": None, "tool": "search", "kind": "tool",
         "effect": "pure", "join": "all", "after_execution": "suspend", "box_id": f"box of {number}",
         "base_box_id": turn["output_box_id"], "context_box_id": "context_1", "deferrals_max": None,

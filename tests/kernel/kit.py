@@ -134,9 +134,8 @@ def ending(
         reaction |= {"status": "ended", "outcome": ends}
     return {
         "agent_id": claimed["agent_id"], "turn_id": claimed["turn_id"], "epoch": claimed["epoch"], "outcome": outcome,
-        "content": {"text": "done"}, "signals": signals,
-        "reaction": {"version": claimed["run"]["version"] if version is None else version,
-                     "activations": activations, **reaction},
+        "content": {"text": "done"}, "version": claimed["run"]["version"] if version is None else version,
+        "signals": signals, "reaction": {"activations": activations, **reaction},
     }  # fmt: skip
 
 
@@ -233,7 +232,7 @@ class Kernel:
         return await self._one("finish", ending(claimed, **fields))
 
     async def react(self, run_id: str, version: int, *signals: Item, **reaction: Any) -> Item:
-        item = {"run_id": run_id, "signals": list(signals), "reaction": {"version": version, **reaction}}
+        item = {"run_id": run_id, "version": version, "signals": list(signals), "reaction": reaction}
         return await self._one("react", item)
 
     async def stop(self, identifier: str, mode: str = "force", **fields: Any) -> Item:

@@ -148,7 +148,7 @@ class Client:
             drafts, activations = woken(self.wakes(), cause={"seq": pending["signals"][0]["seq"]})
             drafts.insert(0, draft("debt:paid", "sig_x_1"))
             items.append({"run_id": pending["run"]["run_id"], "signals": drafts,
-                          "reaction": {"version": pending["run"]["version"], "activations": activations}})  # fmt: skip
+                          "version": pending["run"]["version"], "reaction": {"activations": activations}})  # fmt: skip
         self.random.shuffle(items)
         await self.call("react", items)
 

@@ -142,12 +142,21 @@ async def test_conflict_returns_the_current_run_including_nulls(kernel: Kernel) 
 
 
 @pytest.mark.proves("K24")
-async def test_reaction_without_a_version_matches_no_run(kernel: Kernel) -> None:
+async def test_item_without_a_version_matches_no_run(kernel: Kernel) -> None:
     claimed = await kernel.running()
     item = ending(claimed)
-    del item["reaction"]["version"]
     before = await kernel.everything()
-    for broken in (item, item | {"reaction": None}, {k: v for k, v in item.items() if k != "reaction"}):
+    for broken in (item | {"version": None}, {k: v for k, v in item.items() if k != "version"}):
+        (answer,) = await kernel.call("finish", [broken])
+        assert answer["outcome"] == "conflict"
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("K24")
+async def test_ending_without_a_reaction_is_a_conflict(kernel: Kernel) -> None:
+    item = ending(await kernel.running())
+    before = await kernel.everything()
+    for broken in (item | {"reaction": None}, {k: v for k, v in item.items() if k != "reaction"}):
         (answer,) = await kernel.call("finish", [broken])
         assert answer["outcome"] == "conflict"
     assert await kernel.everything() == before

@@ -42,7 +42,7 @@ async def test_ending_counts_only_if_the_one_that_it_follows_is_accepted(kernel:
     second["content"] = {"text": 1}
     answers = await kernel.call("finish", [first, second, third])
     assert [row["outcome"] for row in answers] == ["ok", "rejected", "conflict"]
-    assert answers[2]["run"]["version"] == (await kernel.run("run_a"))["version"] == third["reaction"]["version"] - 1
+    assert answers[2]["run"]["version"] == (await kernel.run("run_a"))["version"] == third["version"] - 1
 
 
 @pytest.mark.proves("K24")
@@ -72,8 +72,8 @@ async def test_chain_that_is_repeated_after_a_lost_reply_is_a_duplicate(kernel: 
 async def test_ending_that_wakes_turns_follows_in_a_round_of_its_own(kernel: Kernel) -> None:
     turns = await three(kernel)
     first, _, _ = following(turns)
-    second = ending(turns[1], version=first["reaction"]["version"] + 1, wakes={"turn_e": "editor"}, memory={})
-    third = ending(turns[2], version=first["reaction"]["version"] + 2, memory={"turns": 3})
+    second = ending(turns[1], version=first["version"] + 1, wakes={"turn_e": "editor"}, memory={})
+    third = ending(turns[2], version=first["version"] + 2, memory={"turns": 3})
     items = [first, second | {"follows": "turn_a"}, third | {"follows": "turn_b"}]
     assert await outcomes(kernel, items) == ["ok"] * 3
     run = await kernel.run("run_a")
@@ -83,10 +83,7 @@ async def test_ending_that_wakes_turns_follows_in_a_round_of_its_own(kernel: Ker
 
 async def test_one_turn_does_not_end_twice_in_a_following(kernel: Kernel) -> None:
     first, *_ = following(await three(kernel))
-    again = first | {
-        "follows": "turn_a",
-        "reaction": {**first["reaction"], "version": first["reaction"]["version"] + 1},
-    }
+    again = first | {"follows": "turn_a", "version": first["version"] + 1}
     assert await outcomes(kernel, [first, again]) == ["ok", "duplicate"]
 
 

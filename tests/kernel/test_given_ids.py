@@ -264,13 +264,12 @@ async def test_errors_of_misuse_name_the_object_and_the_next_step(kernel: Kernel
 async def test_second_end_of_a_run_is_rejected_with_its_id(kernel: Kernel) -> None:
     """The outcomes of the kernel's functions leave no way to it; the text must be right if one of them has a defect."""
     await kernel.finish(await kernel.running(), ends="success")
-    query = "select heliograph._commit_reactions($1, $2, 0, $3)"
-    reactions = [{"run_id": "run_a", "signals": [], "reaction": {}}]
+    query = "select heliograph._commit_reactions($1, '{1}', '{run_a}', '{null}', '{null}', array['{}'::jsonb], '{null}', null, 0, $2)"
     with pytest.raises(
         asyncpg.CheckViolationError,
         match="run run_a has ended, and a run ends only once: start a run with another id",
     ):
-        await kernel.connection.fetchval(query, kernel.project, reactions, kernel.now)
+        await kernel.connection.fetchval(query, kernel.project, kernel.now)
 
 
 @pytest.mark.proves("S11")

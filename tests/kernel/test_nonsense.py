@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from heliograph.errors import KernelRejected
+from heliograph.ledger.kernel import KERNEL
 from tests.kernel.filled import fill
 from tests.kernel.kit import (
     TARGET,
@@ -140,15 +141,15 @@ async def test_call_without_items_does_nothing(kernel: Kernel, function: str) ->
 async def test_empty_item_changes_nothing(kernel: Kernel, item: Any) -> None:
     await kernel.running()
     before = await kernel.everything()
-    outcomes = [(await kernel.call(f, [item]))[0]["outcome"] for f in ("enqueue", "finish", "react")]
-    assert outcomes == ["unknown_agent", "stale", "conflict"]
+    outcomes = [(await kernel.call(f, [item]))[0]["outcome"] for f in ("enqueue", "react")]
+    assert outcomes == ["unknown_agent", "conflict"]
     if item == {}:
-        for function, *more in (("renew", 30.0), ("append",)):
+        for function, *more in (("renew", 30.0), ("append",), ("finish",)):
             assert (await kernel.call(function, [item], *more))[0]["outcome"] == "stale"
         with pytest.raises(asyncpg.InvalidParameterValueError, match="a run id"):
             await kernel.call("start_runs", [item])
     else:
-        for function, *more in (("renew", 30.0), ("append",), ("start_runs",)):
+        for function, *more in (("renew", 30.0), ("append",), ("finish",), ("start_runs",)):
             with pytest.raises(KernelRejected, match="a list of objects"):
                 await kernel.call(function, [item], *more)
     assert await kernel.everything() == before
@@ -226,9 +227,10 @@ async def test_time_that_is_too_small_for_a_double_stops_no_reader(kernel: Kerne
     claimed = await kernel.running()
     item = ending(claimed, ends="success")
     item["signals"][0]["at"] = "AT"
-    items = Encoded(json.dumps([item]).replace('"AT"', "1e-400"))
-    query = "select heliograph.finish($1, $2, $3)"
-    (answer,) = await kernel.connection.fetchval(query, kernel.project, items, kernel.now)
+    given = KERNEL["finish"].values(
+        [kernel.project, [item]], lambda value: Encoded(json.dumps(value).replace('"AT"', "1e-400"))
+    )
+    (answer,) = await kernel.connection.fetch(KERNEL["finish"].statement("$12"), *given, kernel.now)
     assert answer["outcome"] == "ok"
     *_, completed, _ = await kernel.rows("signal_log", "seq, timestamp")
     assert completed["timestamp"].isoformat() == "1970-01-01T00:00:00+00:00"

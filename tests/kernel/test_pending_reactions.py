@@ -203,7 +203,7 @@ async def test_one_rejected_reaction_does_not_disturb_the_others_of_its_call(ker
     await kernel.sweep("expired")
     items = [
         {"run_id": each["run"]["run_id"], "signals": [draft("workflow:end", f"sig_{each['run']['run_id']}_3")],
-         "reaction": {"version": each["run"]["version"], "status": "ended", "outcome": outcome}}
+         "version": each["run"]["version"], "reaction": {"status": "ended", "outcome": outcome}}
         for each, outcome in zip(await kernel.pending(), ("failed", "excellent", "failed"), strict=True)
     ]  # fmt: skip
     assert [each["outcome"] for each in await kernel.call("react", items)] == ["ok", "rejected", "ok"]
@@ -226,7 +226,7 @@ async def test_one_call_commits_reactions_of_many_runs_and_answers_in_order(kern
     assert [each["run"]["run_id"] for each in pending] == ["run_a", "run_b"]
     items = [
         {"run_id": each["run"]["run_id"], "signals": [draft("workflow:end", f"sig_{each['run']['run_id']}_1")],
-         "reaction": {"version": each["run"]["version"], "status": "ended", "outcome": "failed"}}
+         "version": each["run"]["version"], "reaction": {"status": "ended", "outcome": "failed"}}
         for each in reversed(pending)
     ]  # fmt: skip
     answers = await kernel.call("react", items)

@@ -185,7 +185,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("report", "select heliograph.report('filled', $1, now())", [[result("turn_c", "c2", token=TOKEN)]],
      {"turn_waiting_tools_pkey", "agent_state_head_pkey", "outbox_pkey", "runs_pkey"}),
     ("react", "select heliograph.react('filled', $1, now())",
-     [[{"run_id": "run_a", "signals": [draft("x", "sig_run_a_1")], "reaction": {"version": 0}}]], {"runs_pkey"}),
+     [[{"run_id": "run_a", "version": 0, "signals": [draft("x", "sig_run_a_1")], "reaction": {}}]], {"runs_pkey"}),
     ("stop", "select heliograph.stop('filled', $1, now())", [[stopping(turn) for turn in ("turn_3", "turn_4", "turn_c")]],
      {"agent_turns_pkey", "agent_state_head_pkey", "turn_waiting_tools_pkey", "outbox_pkey", "runs_pkey"}),
     ("stop of what was", "select heliograph.stop('filled', $1, now())", [[stopping(turn) for turn in ("done_7", "turn_0", "turn_x")]],
@@ -278,6 +278,7 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
                "activation_id": "sig_run_a_2", "run": {"version": (await kernel.run("run_a"))["version"]}}  # fmt: skip
     card = {"card_id": "card_new", "kind": "note", "content": {}}
     calls = [command("c1"), child("c2", "critic", "turn_new")]
+    ended = KERNEL["finish"].values(["filled", [ending(claimed, wakes={"turn_new": "critic"})]], encoded)
     return [
         ("append", "select heliograph.append('filled', $1::text[], $2::text[], $3::bigint[], '{null}', '{0}', $4::text[]::jsonb[], $5::text[]::jsonb[],"
                    " '{null}', now())",
@@ -298,11 +299,10 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
          [[turn_item(claimed, *activated("critic"), calls=calls)], [result("turn_3", "c1", token=TOKEN)]], {"outbox_pkey"}),
         ("replace boxes", "select heliograph.replace_boxes('filled', $1, now())", [[turn_item(claimed, context_box_id="context_1")]],
          {"agent_state_head_pkey", "boxes_pkey"}),
-        ("finish", "select heliograph.finish('filled', $1, now())", [[ending(claimed, wakes={"turn_new": "critic"})]],
+        ("finish", KERNEL["finish"].statement("now()"), ended,
          {"agent_state_head_pkey", "agent_turns_pkey", "turn_queued", "agent_inbox_pkey", "runs_pkey"}),
-        ("finish and claim",
-         "select heliograph.finish('filled', $1, now()), heliograph.claim('filled', $2, 'worker', 10, 30, now())",
-         [[ending(claimed, wakes={"turn_new": "critic"})], [TARGET]], {"head_ready", "agent_inbox_pkey", "signals_pkey"}),
+        ("finish and claim", KERNEL["finish_and_claim"].statement("now()"), [*ended, [TARGET], "worker", 10, 30.0],
+         {"head_ready", "agent_inbox_pkey", "signals_pkey"}),
     ]  # fmt: skip
 
 

@@ -69,11 +69,11 @@ def requests(claimed: Item) -> dict[str, Item]:
         "suspend": turn_item(claimed, draft("note", claimed["activation_id"]), cards=[CARD], calls=[
             command("c3", circuit_breaker=BREAKER, rates=[RATE]) | {"command": {"subject": "s", "body": {}}}, child("c4", "critic", "turn_c", 0, cause={"seq": 1})]) | part,
         "defer": turn_item(claimed, reason="later", delay_seconds=1.0),
-        "finish": end | part,
-        "finish_and_claim": end | part,
+        "finish": end | {"recording": "{}"},
+        "finish_and_claim": end | {"recording": "{}"},
         "stop": stopping("turn_a"),
         "stop_runs": stopping("run_a"),
-        "react": {"run_id": "run_a", "signals": end["signals"], "reaction": end["reaction"]} | part,
+        "react": {"run_id": "run_a", "version": end["version"], "signals": end["signals"], "reaction": end["reaction"]} | part,
         "report": {"turn_id": "turn_a", "call_id": "c9", "status": "success", "result": 1},
         "record_callbacks": {"callback_id": "callback_1", "attempt": 1, "state": "delivered"},
         "put_boxes": {"box_id": "b", "cards": [CARD]},
@@ -361,10 +361,12 @@ async def test_thousands_of_unknown_keys_are_one_message(kernel: Kernel) -> None
 
 async def test_thousands_of_activations_take_linear_time(kernel: Kernel) -> None:
     """20,000 took minutes: a sort copied the whole item for each of its activations, and a check copied all activations."""
-    reaction = {"version": 1, "activations": [{"agent": "a", "cause": 0}] * 20_000}
-    ending_item = turn_item(await kernel.running(), outcome="success", content={}, signals=[], reaction=reaction)
+    reaction = {"activations": [{"agent": "a", "cause": 0}] * 20_000}
+    ending_item = turn_item(
+        await kernel.running(), outcome="success", content={}, version=1, signals=[], reaction=reaction
+    )
     for function, item, outcome in (
-        ("react", {"run_id": "run_x", "signals": [], "reaction": reaction}, "conflict"),
+        ("react", {"run_id": "run_x", "version": 1, "signals": [], "reaction": reaction}, "conflict"),
         ("finish", ending_item, "rejected"),
     ):
         async with kernel.connection.transaction():

@@ -125,7 +125,8 @@ async def test_signal_that_readers_could_not_place_is_rejected_by_every_function
     reaction = {
         "run_id": "run_a",
         "signals": drafts,
-        "reaction": {"version": claimed["run"]["version"], "activations": []},
+        "version": claimed["run"]["version"],
+        "reaction": {"activations": []},
     }
     started = run_item("run_b", ["writer"], {"turn_b": "writer"})
     in_b = (

@@ -105,7 +105,7 @@ def _calls_of_turns(claimed: Item, version: int) -> list[Called]:
         ("take_commands", (["search"], 1000, 1.0), []),
         ("command_pools", ("search",), []),
         ("take_halts", ([], 1000, 1.0), []),
-        ("react", ([{"run_id": run, "signals": [], "reaction": {"version": version}}],),
+        ("react", ([{"run_id": run, "version": version, "signals": [], "reaction": {}}],),
          [{"run_id": run, "outcome": "conflict", "targets": []}]),
     ]  # fmt: skip
 

@@ -27,7 +27,7 @@ def commit(tape: Tape, seq: int, value: str) -> tuple[int, RecordedCommitRow]:
     """Read a value and make a call; return its number, and the row of its commit."""
     tape.read(("id", "turn", value))
     number, kept = tape.commit("append", SIGNALS)
-    return number, RecordedCommitRow("run_a", seq, 1, "turn_a", str(kept["body"]))
+    return number, RecordedCommitRow("run_a", seq, 1, "turn_a", str(kept))
 
 
 def exported(*rows: RecordedCommitRow) -> Recording:
@@ -109,7 +109,7 @@ def test_value_that_cannot_be_recorded_is_a_gap_with_its_reason() -> None:
     tape = Tape(1, CLAIM)
     tape.read(("view", object()))
     number, kept = tape.commit("append", SIGNALS)
-    row = RecordedCommitRow("run_a", 5, 1, "turn_a", str(kept["body"]))
+    row = RecordedCommitRow("run_a", 5, 1, "turn_a", str(kept))
     tape.kept(number, 0)
     _, later = commit(tape, 6, "b")
     found = exported(row, later)

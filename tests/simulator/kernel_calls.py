@@ -52,7 +52,7 @@ class Talk:
     def _count_versions(self, items: list[dict[str, Any]], answer: list[dict[str, Any]]) -> None:
         for item, row in zip(items, answer, strict=True):
             if row["outcome"] == "ok":
-                self.versions[item["agent_id"].partition("/")[0]] = item["reaction"]["version"] + 1
+                self.versions[item["agent_id"].partition("/")[0]] = item["version"] + 1
 
     def _forget(self, function: str, answer: Any) -> None:
         """Mostly forget turns that the caller no longer owns."""
@@ -99,7 +99,6 @@ class TurnCalls(Talk):
             self.runs.append(run_id)
             signals = [{"name": "workflow:start", "payload": {"state": {"n": None}}}, *self._drafts(1)]
             reaction = {
-                "version": 0,
                 "state": {"n": None},
                 "memory": {"joins": {}},
                 "activations": self._activations(1),
@@ -196,7 +195,7 @@ class TurnCalls(Talk):
         for n, (item, turn) in enumerate(zip_longest(items, owned[: len(items)])):
             if turn is not None:
                 item |= {key: turn[key] for key in ("agent_id", "turn_id", "epoch")}
-            item["reaction"]["version"] = self.versions.get(run_id, 1) + n
+            item["version"] = self.versions.get(run_id, 1) + n
             if n > 0:
                 item["follows"] = self.mostly(items[n - 1].get("turn_id"), self.dice.choice([None, "turn_x"]), 0.95)
             if self.dice.random() < 0.8:
@@ -259,14 +258,12 @@ class TurnCalls(Talk):
 
     def _reaction(self, run_id: str) -> dict[str, Any]:
         drafts = self._drafts(self.dice.randrange(1, 3))
-        reaction: dict[str, Any] = {
-            "version": self.versions.get(run_id, 1), "activations": self._activations(len(drafts) - 1),
-        }  # fmt: skip
+        reaction: dict[str, Any] = {"activations": self._activations(len(drafts) - 1)}
         if self.dice.random() < 0.3:
             reaction |= {"state": {"n": self.dice.random()}, "memory": {}}
         if self.dice.random() < 0.1:
             reaction |= {"status": "ended", "outcome": "success"}
-        return {"signals": drafts, "reaction": reaction}
+        return {"version": self.versions.get(run_id, 1), "signals": drafts, "reaction": reaction}
 
     def _drafts(self, count: int) -> list[dict[str, Any]]:
         at = self.dice.choice([None, "2026-01-01T00:00:00.5+00:00"])

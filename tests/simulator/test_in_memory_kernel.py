@@ -50,7 +50,7 @@ def test_rejected_call_writes_nothing(in_memory: InMemoryKernel) -> None:
     signals = [{"name": "workflow:start", "payload": {}}]
     woken = {"agent": "nobody", "turn_id": "turn_1", "cause": 0, "activation": 0, "max_attempts": 1, "ttl_seconds": 1.0}
     item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"], "signals": signals,
-            "reaction": {"version": 0, "activations": [woken]}}  # fmt: skip
+            "reaction": {"activations": [woken]}}  # fmt: skip
     before = in_memory.dump("p")
     with pytest.raises(KernelRejected, match="23503"):
         in_memory.call("start_runs", ("p", [item]), now)
@@ -73,7 +73,7 @@ def test_depth_of_a_task_from_elsewhere_has_the_same_effect_in_both_kernels(
     }
     signals = [{"name": "workflow:start"}, {"name": "agent:activated", "agent": "one", "parent": 0}]
     item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"], "signals": signals,
-            "reaction": {"version": 0, "state": {}, "memory": {}, "activations": [woken]}}  # fmt: skip
+            "reaction": {"state": {}, "memory": {}, "activations": [woken]}}  # fmt: skip
     answers = []
     for backend in (in_memory, real):
         backend.reset()
@@ -87,7 +87,7 @@ def test_depth_of_a_task_from_elsewhere_has_the_same_effect_in_both_kernels(
 def test_projects_are_isolated_in_the_in_memory_kernel(in_memory: InMemoryKernel) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"],
-            "signals": [{"name": "workflow:start"}], "reaction": {"version": 0}}  # fmt: skip
+            "signals": [{"name": "workflow:start"}], "reaction": {}}  # fmt: skip
     for project in ("p", "q"):
         assert in_memory.call("start_runs", (project, [item]), now)[0]["outcome"] == "started"
     assert [len(in_memory.dump(project)["runs"]) for project in ("p", "q", "r")] == [1, 1, 0]

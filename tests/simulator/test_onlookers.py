@@ -59,7 +59,7 @@ def world(real: PostgresBackend) -> Clocked:
     """A run that ended on Friday evening; its callback is not sent."""
     real.reset()
     ends = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": [], "callback_url": "https://x.example/",
-            "signals": [{"name": "workflow:start"}, {"name": "workflow:end", "parent": 0}], "reaction": {"version": 0, "status": "ended", "outcome": "success"}}  # fmt: skip
+            "signals": [{"name": "workflow:start"}, {"name": "workflow:end", "parent": 0}], "reaction": {"status": "ended", "outcome": "success"}}  # fmt: skip
     assert real.call("start_runs", ("p", [ends]), FRIDAY)[0]["outcome"] == "started"
     assert state(real) == "due"
     return Clocked(real)

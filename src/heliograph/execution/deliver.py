@@ -73,8 +73,8 @@ async def _commit(
         serializer.sending(ending.turn_id, after)
         try:
             await world.failpoint("before_finish")
-            item = {"outcome": ending.outcome, "content": content, "signals": draft_items(reaction.drafts, owned.claimed.run_id),
-                    "reaction": reaction.to_item()}  # fmt: skip
+            item = {"outcome": ending.outcome, "content": content, "version": reaction.version,
+                    "signals": draft_items(reaction.drafts, owned.claimed.run_id), "reaction": reaction.to_item()}  # fmt: skip
             result = await owned.ledger.finish(item if follows is None else {**item, "follows": follows})
             if result.outcome != "rejected":
                 serializer.committed(result.run or after)

@@ -87,8 +87,8 @@ class RecordedLedger(OwnedLedger):
         """Make a kernel call; one with signals keeps what was read before it. is_certain: an answer proves its commit."""
         tape, has_signals = self._tape, bool(item.get("signals"))
         if has_signals:
-            number, recording = tape.commit(function, item)
-            given = {**self._owner, **item, "recording": recording}
+            number, body = tape.commit(function, item)
+            given = {**self._owner, **item, "recording": body if function == "finish" else {"body": body}}
         else:
             number, given = tape.called(function, item), {**self._owner, **item}
         try:

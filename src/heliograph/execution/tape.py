@@ -123,9 +123,9 @@ class Tape:
         """Record a kernel call without a commit of signals; return its number."""
         return self.begin("call", function, without_owner(item), signals_of(item))
 
-    def commit(self, function: str, item: Mapping[str, Any]) -> tuple[int, JsonObject]:
-        """Record a kernel call that commits signals. Returns its number, and the field `recording` of its item: the entries that no
-        commit of this part has kept before."""
+    def commit(self, function: str, item: Mapping[str, Any]) -> tuple[int, str | None]:
+        """Record a kernel call that commits signals. Returns its number, and the body of its recording: the entries that no commit of
+        this part has kept before."""
         if self._own is not None:
             self._settle()
         self._calls = number = self._calls + 1
@@ -135,7 +135,7 @@ class Tape:
         )  # fmt: skip
         self._own = ["call", number, function, item]
         self.entries.append(self._own)
-        return number, {"body": body}
+        return number, body
 
     def kept(self, number: int, signals_emitted: int | None) -> None:
         """Note that the commit of kernel call `number` has kept the entries before it.
@@ -170,8 +170,8 @@ class WholeTape(Tape):
 
     __slots__ = ()
 
-    def commit(self, function: str, item: Mapping[str, Any]) -> tuple[int, JsonObject]:
-        return self.called(function, item), {}
+    def commit(self, function: str, item: Mapping[str, Any]) -> tuple[int, str | None]:
+        return self.called(function, item), None
 
     def kept(self, number: int, signals_emitted: int | None) -> None:
         """Nothing is stored elsewhere."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from heliograph.ledger.decoding import decode, decode_row
 from heliograph.ledger.kernel_columns import ITEMS, Column, arrays_of, columns_of
-from heliograph.requests import Append, RecordCall, Renewal, StartRun
+from heliograph.requests import Append, Finish, RecordCall, Renewal, StartRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,10 @@ _RECORDED = (
     Column("turn_id", "text"), Column("call_id", "text"), Column("outcome", "text"), Column("first_seq", "bigint"),
     Column("code", "text"), Column("message", "text"), Column("begun", "jsonb"),
 )  # fmt: skip
+_FINISHED = (
+    Column("turn_id", "text"), Column("outcome", "text"), Column("targets", "text[]"), Column("woken", "text[]"),
+    Column("run", "jsonb"), Column("code", "text"), Column("message", "text"),
+)  # fmt: skip
 _FUNCTIONS = (
     KernelFunction("start_runs", ("text", ITEMS), columns=columns_of(StartRun), returns=_STARTED),
     KernelFunction("enqueue", ("text", "jsonb")),
@@ -95,8 +99,10 @@ _FUNCTIONS = (
     KernelFunction("record_call", ("text", ITEMS), columns=columns_of(RecordCall), returns=_RECORDED),
     KernelFunction("suspend", ("text", "jsonb")),
     KernelFunction("defer", ("text", "jsonb")),
-    KernelFunction("finish", ("text", "jsonb")),
-    KernelFunction("finish_and_claim", ("text", "jsonb", "jsonb", "text", "integer", "float8")),
+    KernelFunction("finish", ("text", ITEMS), columns=columns_of(Finish), returns=_FINISHED),
+    KernelFunction(
+        "finish_and_claim", ("text", ITEMS, "jsonb", "text", "integer", "float8"), columns=columns_of(Finish)
+    ),
     KernelFunction("stop", ("text", "jsonb")),
     KernelFunction("stop_runs", ("text", "jsonb")),
     KernelFunction("react", ("text", "jsonb")),

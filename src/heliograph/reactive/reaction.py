@@ -30,8 +30,8 @@ class Reaction(Struct):
     keeps_taint: bool = False
 
     def to_item(self) -> dict[str, Any]:
-        """The `reaction` part of a kernel call's item, without the unchanged parts."""
-        item: dict[str, Any] = {"version": self.version, "activations": self.activations}
+        """The `reaction` part of a kernel call's item, without the unchanged parts. The version is a key of the item itself."""
+        item: dict[str, Any] = {"activations": self.activations}
         for key in ("state", "memory", "status", "outcome", "stops"):
             value = getattr(self, key)
             if value is not None:

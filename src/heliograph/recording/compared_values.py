@@ -16,12 +16,20 @@ def plain(value: Any) -> Any:
     return without_secrets(msgspec.json.decode(msgspec.json.encode(value)))
 
 
-def with_stored_memory(item: JsonObject) -> JsonObject:
-    """A kernel call with the memory of its run as this version stores it: earlier versions wrote counters that are zero, too."""
+def as_sent_now(function: str, item: JsonObject) -> JsonObject:
+    """The item of a recorded kernel call as this version sends it.
+
+    Earlier versions wrote counters of a memory that are zero, too. Their reactions had the version of the run, which is a key of the item.
+    """
     reaction: Any = item.get("reaction")
-    if not isinstance(reaction, dict) or not isinstance(reaction.get("memory"), dict):
+    if not isinstance(reaction, dict):
         return item
-    return {**item, "reaction": {**reaction, "memory": stored_memory(reaction["memory"])}}
+    if isinstance(reaction.get("memory"), dict):
+        reaction = {**reaction, "memory": stored_memory(reaction["memory"])}
+    if "version" not in reaction:
+        return {**item, "reaction": reaction}
+    version = {} if function == "start_runs" else {"version": reaction["version"]}
+    return {**item, **version, "reaction": {key: value for key, value in reaction.items() if key != "version"}}
 
 
 def ordered(signal: JsonObject) -> JsonObject:

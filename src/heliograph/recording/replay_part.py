@@ -22,7 +22,7 @@ from heliograph.json_differences import Difference, differences
 from heliograph.reactive.react import react_to_pending, react_to_start
 from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.workflow import Workflow
-from heliograph.recording.compared_values import plain, with_stored_memory
+from heliograph.recording.compared_values import as_sent_now, plain
 from heliograph.recording.detached_turn import no_harness
 from heliograph.recording.divergence import Divergence, Kind, named_attempt
 from heliograph.recording.policy import ReplayPolicy
@@ -174,7 +174,9 @@ class PartReplay:
             self._compare_reaction("start_runs", reaction)
 
     def _compare_reaction(self, function: str, reaction: Reaction) -> None:
-        item = {"signals": draft_items(reaction.drafts), "reaction": reaction.to_item()}
+        item: dict[str, Any] = {"signals": draft_items(reaction.drafts), "reaction": reaction.to_item()}
+        if function == "react":
+            item["version"] = reaction.version
         self.tape.called(function, item)
         self.compare_call(self._script.call(key_of_call(function, item)), item)
 
@@ -193,7 +195,7 @@ class PartReplay:
         elif place and [draft["name"] for draft in drafts] != place["names"]:
             self._diverge("signal", "the call emits other signals", place["names"], [d["name"] for d in drafts], entry)
         if self.divergence is None:
-            recorded, replayed = with_stored_memory(entry[3]), plain(without_owner(item))
+            recorded, replayed = as_sent_now(entry[2], entry[3]), plain(without_owner(item))
             if found := tuple(each for each in differences(recorded, replayed) if not each.path.startswith(_MARKS)):
                 self._diverge("call", f"{entry[2]} commits something else", recorded, replayed, entry, found)
         return self.divergence is None

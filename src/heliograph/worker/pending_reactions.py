@@ -94,8 +94,10 @@ class PendingReactions:
         reaction = react_to_pending(services.workflows[pending.target], pending, world.now(), world.new_id, failure)
         await world.failpoint("before_react")
         run_id = pending.run.run_id
-        item = {"run_id": run_id, "signals": draft_items(reaction.drafts, run_id), "reaction": reaction.to_item()}
+        item = {"run_id": run_id, "version": reaction.version, "signals": draft_items(reaction.drafts, run_id),
+                "reaction": reaction.to_item()}  # fmt: skip
         if tape is not None:
-            _, item["recording"] = tape.commit("react", item)
+            _, body = tape.commit("react", item)
+            item["recording"] = {"body": body}
         answer = await services.ledger.react(item)
         return reaction, answer

@@ -40,7 +40,7 @@ _OWN = (
         "no_epoch_gate", "K1 K2 K3 K13",  # the owner gate compares the epoch
         (
             Edit("_owns", "and turn_epoch = p_epoch", ""),
-            Edit("finish", _GATE.format("(i.item ->> 'epoch')::bigint"), _UNGATED),
+            Edit("_read_endings", _GATE.format("p_epoch[p.n]"), _UNGATED),
             Edit("_read_suspend", _GATE.format("i.epoch"), _UNGATED),
             Edit("_judge_begin", _GATE.format("(i.item ->> 'epoch')::bigint"), _UNGATED),
         ),

@@ -30,7 +30,7 @@ from heliograph.testing.kernel.transaction import Transaction
 
 
 def finish(tx: Transaction, items: Any) -> list[Row]:
-    limited, listed = limits(tx), j.elements(items)
+    limited, listed = limits(tx), [_without_null(item, "signals") for item in j.elements(items)]
     activated(items)
     answers: list[Row] = [{"turn_id": get_text(item, "turn_id")} for item in listed]
     runs = [run_of(get_text(item, "agent_id")) for item in listed]
@@ -50,6 +50,10 @@ def finish(tx: Transaction, items: Any) -> list[Row]:
         for n in rejected:
             answers[n] = {"turn_id": answers[n]["turn_id"], **_conflict(tx, tx.tables.runs[str(runs[n])])}
     return add_bells(tx, answers, woken)
+
+
+def _without_null(item: Any, key: str) -> Any:
+    return {name: value for name, value in item.items() if name != key or value is not None}
 
 
 def _after_rejected(
@@ -87,7 +91,9 @@ def _judge(tx: Transaction, item: Any, limited: Row, turns_ended: Collection[str
         }
     run, turn = tx.tables.runs[str(run_of(get_text(item, "agent_id")))], tx.tables.turns[str(turn_id)]
     reaction, follows = get(item, "reaction"), get_text(item, "follows")
-    if run["version"] + step != j.get_whole(reaction, "version") and "no_version_guard" not in tx.bugs:
+    if run["version"] + step != j.get_whole(item, "version") and "no_version_guard" not in tx.bugs:
+        return _conflict(tx, run)
+    if not isinstance(reaction, dict):
         return _conflict(tx, run)
     if follows is not None and not step and follows not in turns_ended and "follows_unchecked" not in tx.bugs:
         return _conflict(tx, run)

@@ -14,8 +14,8 @@ from heliograph.testing.kernel.transaction import Transaction
 def finish_and_claim(
     tx: Transaction, items: Any, targets: Any, worker: str, limit: int, lease_seconds: float
 ) -> dict[str, list[Row]]:
-    """Finish items, and claim at most `limit` turns, less one for each item that did not end."""
-    finished = finish(tx, items)
+    """Finish items, and claim at most `limit` turns, less one for each item that did not end. A null of an answer is a missing key."""
+    finished = [{key: value for key, value in row.items() if value is not None} for row in finish(tx, items)]
     left = limit - sum(row["outcome"] != "ok" for row in finished)
     if left < 1 <= limit:
         return {"finished": finished, "claimed": []}

@@ -19,11 +19,12 @@ def following(items: Sequence[Any], runs: Sequence[str | None]) -> tuple[list[in
         return steps, ahead
     newest: dict[str | None, int] = {}
     agents: set[str | None] = set()
+    written = [j.length(get(item, "signals")) for item in items]
     for n, item in enumerate(items):
         before, agent_id = newest.get(runs[n]), get_text(item, "agent_id")
         if before is not None and agent_id not in agents and _joins(items[before], item):
             steps[n] = steps[before] + 1
-            ahead[n] = ahead[before] + j.length(get(items[before], "signals"))
+            ahead[n] = ahead[before] + written[before]
         newest[runs[n]] = n
         agents.add(agent_id)
     return steps, ahead

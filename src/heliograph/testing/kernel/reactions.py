@@ -100,11 +100,17 @@ def react(tx: Transaction, items: Any) -> list[Row]:
         run_id = get_text(item, "run_id")
         run = tx.tables.runs.get(run_id)
         verdict, awake = {"outcome": "conflict"}, list[str]()
-        version = j.get_whole(get(item, "reaction"), "version")
+        version = j.get_whole(item, "version")
         wrong = wrong_keys(React, item)
         if wrong is not None:
             verdict = rejection("22023", wrong)
-        elif run is not None and run_id is not None and (run["version"] == version or "react_unguarded" in tx.bugs):
+        elif (
+            run is not None
+            and run_id is not None
+            and (
+                (run["version"] == version and isinstance(get(item, "reaction"), dict)) or "react_unguarded" in tx.bugs
+            )
+        ):
             woken = get(get(item, "reaction"), "activations")
             verdict = (
                 reject_signals(get(item, "signals"), limited)

@@ -12,8 +12,9 @@ _TAGS_MAX = 50
 
 
 def recording_of(item: Any) -> str | None:
-    """What the commit of an item keeps beside its signals. Raises 22023 for too much."""
-    body = get_text(get(item, "recording"), "body")
+    """What the commit of an item keeps beside its signals: its recording, or the body of it. Raises 22023 for too much."""
+    recording = get(item, "recording")
+    body = recording if isinstance(recording, str) else get_text(recording, "body")
     if body is not None and len(body.encode()) > _BYTES_MAX:
         raise SqlError(
             "22023",

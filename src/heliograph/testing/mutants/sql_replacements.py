@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_FORGET_EVENT = "delete from heliograph.outbox o using jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint) where o.key = 'evt:' || e.turn_id and {when};"
-_TERMINAL_ENDS = "into v_calling, v_budgeted, v_called_back from ending;"
+_FORGET_EVENT = "delete from heliograph.outbox o where o.project_id = p_project and o.key = any ({keys});\n"
+_ENDED_BY_OWNER = "v_woken := v_woken || heliograph._dispatch_next("
+_ENDED_BY_KERNEL = (
+    "update heliograph.runs set open_turns = open_turns - 1\nwhere project_id = p_project and run_id = v_turn.run_id;"
+)
 
 REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "no_bump": (
@@ -25,8 +28,10 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "recovery_loses_place": (
         ("due_at = p_due_at, moved_at = v_now", "due_at = p_due_at, ready_at = v_now, moved_at = v_now"),
     ),
-    "finish_splits_event": ((_TERMINAL_ENDS, _TERMINAL_ENDS + _FORGET_EVENT.format(when="e.epoch is not null")),),
-    "kernel_end_without_event": ((_TERMINAL_ENDS, _TERMINAL_ENDS + _FORGET_EVENT.format(when="e.epoch is null")),),
+    "finish_splits_event": (
+        (_ENDED_BY_OWNER, _FORGET_EVENT.format(keys="array(select 'evt:' || p_turn_id[e] from unnest(v_ended) e)") + _ENDED_BY_OWNER),
+    ),
+    "kernel_end_without_event": ((_ENDED_BY_KERNEL, _FORGET_EVENT.format(keys="array['evt:' || p_turn_id]") + _ENDED_BY_KERNEL),),
     "any_pool": (("h.due_at is null and h.target = t.name\nand h.pool = t.pool", "h.due_at is null and h.target = t.name"),
                  ("h.due_at <= p_now and h.target = t.name\nand h.pool = t.pool", "h.due_at <= p_now and h.target = t.name")),
     "phase_end_lost": (("perform heliograph._open_recorded(p_project, p_results, p_now);", "null;"),),
@@ -42,30 +47,27 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "where project_id = p_project and agent_turn_id = p_message ->> 'turn_id') then", "elsif false then"),
     ),
     "dispatch_lifo": (("order by q.queue_seq limit 1) t", "order by q.queue_seq desc limit 1) t"),),
-    "result_fields_unchecked": (("case when t.result_fields is not null then", "case when false then"),),
+    "result_fields_unchecked": (("if v_rejection is null and p_fields is not null then", "if false then"),),
     "no_version_guard": (
-        ("when r.version + coalesce(v_steps[n], 0)  -- a missing version never matches\nis distinct from (i.item #>> '{reaction,version}')::bigint\nor", "when"),
+        ("elsif v_item.version is distinct from p_version[v_item.n]  -- a missing one never matches\nor", "elsif"),
     ),
-    "follows_unchecked": (("and not i.item ->> 'follows' = any (v_turns_ended)", "and false"),),
+    "follows_unchecked": (("and not p_follows[v_item.n] = any (v_turns_ended)", "and false"),),
     "follows_rejected": (
-        ("if v_steps is not null and v_parts <> '{}' then", "if false then"),
+        ("if v_item.step > 0 and v_runs[v_item.n] = any (v_failed) and v_item.is_owned then", "if false then"),
     ),
     "react_unguarded": (
         ("if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')\n"
-         "= (v_item #>> '{reaction,version}')::bigint then", "if true then"),
+         "= (v_item ->> 'version')::bigint and jsonb_typeof(v_item -> 'reaction') = 'object' then", "if true then"),
     ),
     "ends_with_open_turns": (
         ("'memory', p_run.memory, 'open_turns', p_run.open_turns,", "'memory', p_run.memory, 'open_turns', least(p_run.open_turns, 1),"),
     ),
-    "open_turns_miscounted": (
-        ("update heliograph.runs set open_turns = open_turns - 1\nwhere project_id = p_project and run_id = v_turn.run_id;", ""),
-    ),
+    "open_turns_miscounted": ((_ENDED_BY_KERNEL, ""),),
     "finish_no_gate": (
-        ("select x.agent_id, x.active_agent_turn_id from heliograph.agent_state_head x\n"
-         "where x.project_id = p_project and x.agent_id = v_agents[n] and x.status = 'running'\n"
-         "and x.active_agent_turn_id = i.item ->> 'turn_id' and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true",
-         "select x.agent_id, x.active_agent_turn_id from heliograph.agent_state_head x\n"
-         "where x.project_id = p_project and x.agent_id = v_agents[n] and x.active_agent_turn_id = i.item ->> 'turn_id' offset 0) h on true"),
+        ("where x.project_id = p_project and x.agent_id = p_agent_id[p.n] and x.status = 'running'\n"
+         "and x.active_agent_turn_id = p_turn_id[p.n] and x.turn_epoch = p_epoch[p.n] offset 0) h on true",
+         "where x.project_id = p_project and x.agent_id = p_agent_id[p.n]\n"
+         "and x.active_agent_turn_id = p_turn_id[p.n] offset 0) h on true"),
     ),
     "no_ttl_sweep": (
         ("where t.project_id = p_project and t.state <> 'done' and t.human_wait_since is null and t.expires_at <= p_now and h.sweep_failures = 0", "where false"),
@@ -77,8 +79,8 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "parent_time_counts": (("if v_waited is null or p_turn.expires_at + v_waited <= p_now then", "if true then"),),
     "no_dispatch_timeout": (("if v_before is null then\nreturn v_found;", "if true then\nreturn v_found;"),),
-    "message_clears_taint": (("then r.memory || jsonb_build_object('activations_before', r.activations)",
-                              "then r.memory - 'untrusted_keys' || jsonb_build_object('activations_before', r.activations)"),),
+    "message_clears_taint": (("return p_memory || jsonb_build_object('activations_before', p_activations);",
+                              "return p_memory - 'untrusted_keys' || jsonb_build_object('activations_before', p_activations);"),),
     "no_chain": (("where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h", "where false offset 0) h"),),
     "no_pending_reactions": (
         ("v_pending integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'is_pending')::boolean);",
@@ -114,7 +116,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "no_token": (
         ("(w.token_hash is not null\nand w.token_hash is distinct from sha256(convert_to(i.item ->> 'token', 'UTF8')))", "false"),
     ),
-    "child_not_reported": (("from ending where parent_turn_id is not null", "from ending where false"),),
+    "child_not_reported": (("and x.parent_turn_id is not null offset 0) t;", "and false offset 0) t;"),),
     "no_fail_fast": (("if jsonb_path_exists(p_results, '$[*].status ? (@ != \"success\")') then", "if false then"),),
     "children_run_on": (("from wait w where w.child_turn_id is not null", "from wait w where false"),),
     "children_forced": (("'mode', 'graceful', 'grace_seconds', extract(", "'mode', 'force', 'grace_seconds', extract("),),

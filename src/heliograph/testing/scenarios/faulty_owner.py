@@ -164,8 +164,8 @@ async def _finish_short(act: Act, owner: Owner, turn: TurnBook) -> None:
     version = -1
     for _ in range(2 if turn.fields else 0):
         [row] = await act("finish", {
-            **owner, "outcome": "success", "content": {"fields": [{"name": "other", "value": 1}]}, "signals": [],
-            "reaction": {"version": version, "activations": []},
+            **owner, "outcome": "success", "content": {"fields": [{"name": "other", "value": 1}]}, "version": version,
+            "signals": [], "reaction": {"activations": []},
         })  # fmt: skip
         if row["outcome"] != "conflict":
             return

@@ -177,13 +177,13 @@ create function heliograph._wrong_status(p_path text, p_reaction jsonb) returns 
         else heliograph._status_problem(p_path, p_reaction) end
 $$;
 
--- _wrong_reaction: null, or which key of a reaction {version, activations, state, memory, status, outcome, stops,
---   keeps_taint} is unknown or has another type. Its activations are not looked at.
+-- _wrong_reaction: null, or which key of a reaction {activations, state, memory, status, outcome, stops, keeps_taint}
+--   is unknown or has another type. Its activations are not looked at.
 create function heliograph._wrong_reaction(p_path text, p_reaction jsonb) returns text
     language sql immutable as $$
     select coalesce(
         heliograph._wrong_keys(p_path, p_reaction,
-                               '{version,activations,state,memory,status,outcome,stops,keeps_taint}'),
+                               '{activations,state,memory,status,outcome,stops,keeps_taint}'),
         heliograph._wrong_type(p_path, p_reaction, 'memory', 'object'),
         heliograph._wrong_type(p_path, p_reaction, 'keeps_taint', 'boolean'),
         heliograph._wrong_type(p_path, p_reaction, 'stops', 'object'),
@@ -211,15 +211,23 @@ begin
     return v_wrong;
 end $$;
 
--- _check_reactions: reject items with a problem, see _wrong_item.
+-- _check_reactions: reject a column of reactions in which one has a problem, see _wrong_reaction and _wrong_activation.
 --   raises: 22023 naming the object, the key and the keys that it may have
-create function heliograph._check_reactions(p_path text, p_items jsonb, p_keys text[]) returns void
+create function heliograph._check_reactions(p_reactions jsonb[]) returns void
     language plpgsql immutable as $$
 declare
+    v_reaction jsonb;
+    v_activations jsonb;
     v_wrong text;
 begin
-    for n in 0 .. coalesce(jsonb_array_length(p_items), 0) - 1 loop
-        v_wrong := heliograph._wrong_item(p_path, p_items -> n, p_keys);
+    foreach v_reaction in array p_reactions loop
+        v_wrong := coalesce(
+            heliograph._wrong_type('p_items[]', jsonb_build_object('reaction', v_reaction), 'reaction', 'object'),
+            heliograph._wrong_reaction('p_items[].reaction', v_reaction));
+        v_activations := v_reaction -> 'activations';
+        for m in 0 .. coalesce(jsonb_array_length(v_activations), 0) - 1 loop
+            v_wrong := coalesce(v_wrong, heliograph._wrong_activation('p_items[]', v_activations -> m));
+        end loop;
         if v_wrong is not null then
             raise exception using errcode = '22023', message = v_wrong;
         end if;

@@ -90,21 +90,30 @@ create function heliograph._queue_name(p_target text, p_pool text) returns text
     select case p_pool when 'default' then p_target else p_target || '/' || p_pool end
 $$;
 
--- _bells: the part of an answer that names the agents that the call woke. targets: the queues whose workers to notify
---   after the commit, see _queue_name. woken: the agents; absent if there are none. Every public function that wakes
---   agents answers with this.
-create function heliograph._bells(p_project text, p_woken text[]) returns jsonb
+-- _queues: the queues of the agents that a call woke, whose workers are to be notified after the commit.
+create function heliograph._queues(p_project text, p_woken text[]) returns text[]
     language plpgsql stable as $$
 begin
     if coalesce(cardinality(p_woken), 0) = 0 then  -- most calls wake no agent and need no look-up
-        return '{"targets": []}';
+        return '{}';
     end if;
-    return (select jsonb_build_object('targets', jsonb_agg(distinct h.queue order by h.queue),
-                                      'woken', jsonb_agg(distinct w.agent_id order by w.agent_id))
+    return (select array_agg(distinct h.queue order by h.queue)
               from unnest(p_woken) w (agent_id)
              cross join lateral (
                    select heliograph._queue_name(x.target, x.pool) as queue from heliograph.agent_state_head x
                     where x.project_id = p_project and x.agent_id = w.agent_id offset 0) h);
+end $$;
+
+-- _bells: the part of an answer that names the agents that the call woke. targets: see _queues. woken: the agents;
+--   absent if there are none. Every public function that wakes agents answers with this.
+create function heliograph._bells(p_project text, p_woken text[]) returns jsonb
+    language plpgsql stable as $$
+begin
+    if coalesce(cardinality(p_woken), 0) = 0 then
+        return '{"targets": []}';
+    end if;
+    return jsonb_build_object('targets', heliograph._queues(p_project, p_woken),
+                              'woken', heliograph._distinct(p_woken));
 end $$;
 
 -- _answers: the answers of a batch, in the order of its items: {p_key of the item, outcome, targets}. p_parts: {place:

@@ -59,6 +59,22 @@ begin
     end loop;
 end $$;
 
+-- _check_recording_texts: reject a column of recordings in which one is too long.
+--   raises: 22023 naming the field
+create function heliograph._check_recording_texts(p_recordings text[]) returns void
+    language plpgsql immutable as $$
+declare
+    v_recording text;
+begin
+    foreach v_recording in array p_recordings loop
+        if octet_length(v_recording) > heliograph._recording_bytes_max() then
+            raise exception using errcode = '22023', message = format(
+                'p_items[].recording has %s bytes; at most %s are allowed: record less, or write signals more often',
+                octet_length(v_recording), heliograph._recording_bytes_max());
+        end if;
+    end loop;
+end $$;
+
 -- _recording_of: what a commit keeps of the recording of its item, beside its signals: {part, from, call, entries,
 --   data} as a text, which only the recorder and replays read (heliograph.execution.packed_commit). Null for an item
 --   that is not recorded. A commit without signals keeps nothing.

@@ -222,11 +222,17 @@ begin
                  then 'message_type must be turn or ui_action' end);
 end $$;
 
--- _activated: the heads that the reactions of p_items wake.
-create function heliograph._activated(p_items jsonb) returns text[]
-    language sql immutable as $$
-    -- offset 0: a sort for distinct would otherwise copy the whole item for each of its activations
-    select coalesce(array_agg(distinct x.agent_id), '{}')
-      from (select coalesce(i ->> 'run_id', heliograph._run_of(i ->> 'agent_id')) || '/' || (a ->> 'agent') as agent_id
-              from jsonb_array_elements(p_items) i, jsonb_array_elements(i #> '{reaction,activations}') a offset 0) x
-$$;
+-- _activated: the heads that reactions of these runs wake.
+create function heliograph._activated(p_run_ids text[], p_reactions jsonb[]) returns text[]
+    language plpgsql immutable as $$
+declare
+    v_agents text[] := '{}';
+begin
+    for n in 1 .. cardinality(p_reactions) loop
+        if jsonb_array_length(p_reactions[n] -> 'activations') > 0 then
+            v_agents := v_agents || array(select p_run_ids[n] || '/' || (a ->> 'agent')
+                                            from jsonb_array_elements(p_reactions[n] -> 'activations') a);
+        end if;
+    end loop;
+    return v_agents;
+end $$;

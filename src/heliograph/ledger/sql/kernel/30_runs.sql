@@ -8,90 +8,140 @@ create function heliograph._run_view(p_run heliograph.runs) returns json
                              'pending_reactions', p_run.pending_reactions, 'activations', p_run.activations)
 $$;
 
--- _commit_reactions: reactions {version, state, memory, status, outcome, activations, stops, is_message} with their
---   signals, of runs that do not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction, settles_from}];
---   p_closed: the number of turns that each ended in this transaction. state and memory may be absent: unchanged.
---   stops: see _stop_open_turns.
---   is_message: a message from outside, which restarts the count of max_activations. keeps_taint: the untrusted keys of
---   the run's memory remain, even if the new memory differs. memory.join_base: if it is null, it becomes the position
---   before the signals. settles_from: the position of the first signal that was pending until this reaction.
+-- _commit_reactions: commit reactions {activations, state, memory, status, outcome, stops, keeps_taint, is_message}
+--   with their signals, of runs that do not repeat. A key that is absent changes nothing.
+--   p_places: the places of these runs in the arrays that follow. p_signals: the drafts; null for none. p_recordings:
+--   see _recording_of. p_settled: the position of the log before the first signal that was pending until this reaction;
+--   null if that is its own first signal. p_closed: the number of turns that each ended in this transaction. stops: see
+--   _stop_open_turns. is_message, keeps_taint: see _adapted_memory.
 --   Returns the agents that it woke.
 --   The caller has compared the versions.
 --   raises: 23514 for a run that has ended, or would end with a turn open or a reaction pending (K26); see _enqueue
 --   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs
-create function heliograph._commit_reactions(p_project text, p_items jsonb, p_closed integer, p_now timestamptz)
-    returns text[] language plpgsql as $$
+create function heliograph._commit_reactions(
+    p_project text, p_places integer[], p_run_ids text[], p_turn_ids text[], p_signals jsonb[], p_reactions jsonb[],
+    p_recordings text[], p_settled bigint[], p_closed integer, p_now timestamptz
+) returns text[] language plpgsql as $$
 declare
-    v_activations jsonb;
-    v_called_back text[];
-    v_stops jsonb;
-    v_woken text[] := '{}';
+    v_places integer[];
+    v_bases bigint[];  -- the positions before the signals
     v_changed text[];
-    v_far jsonb;  -- {run: the position before the signals that may need a checkpoint}
+    v_has_more boolean;  -- a reaction has an effect beyond its run and its signals
 begin
-    with reaction as materialized (
-        select r.at, r.run_id, i.turn_id, i.signals, i.reaction, r.signal_seq as base,
-               i.recording ->> 'body' as recording, coalesce(i.settles_from - 1, r.signal_seq) as settled_seq,
-               coalesce(jsonb_array_length(i.signals), 0) as written,
-               coalesce(jsonb_array_length(i.reaction -> 'activations'), 0) as more
-          from jsonb_to_recordset(p_items) as i (run_id text, agent_id text, turn_id text, signals jsonb,
-                                                 reaction jsonb, recording jsonb, settles_from bigint)
-         cross join lateral (
-               select x.ctid as at, x.run_id, x.signal_seq from heliograph.runs x
-                where x.project_id = p_project and x.run_id = case when i.run_id is null
-                    then heliograph._run_of(i.agent_id) else i.run_id end
-                  and x.status <> 'ended' offset 0) r
+    with changed as (
+        update heliograph.runs r
+           set signal_seq = r.signal_seq + i.written, version = r.version + 1,
+               open_turns = r.open_turns - p_closed + i.more, activations = r.activations + i.more,
+               state = coalesce(i.reaction -> 'state', r.state),
+               memory = case when heliograph._adapts_memory(i.reaction)
+                             then heliograph._adapted_memory(i.reaction, r.memory, r.activations, r.signal_seq)
+                             else coalesce(i.reaction -> 'memory', r.memory) end,
+               status = coalesce(i.reaction ->> 'status', r.status), outcome = i.reaction ->> 'outcome',
+               ended_at = case when i.reaction ->> 'status' = 'ended' then p_now end, updated_at = p_now
+          from (select p.n, x.at, p_reactions[p.n] as reaction,
+                       coalesce(jsonb_array_length(p_signals[p.n]), 0) as written,
+                       coalesce(jsonb_array_length(p_reactions[p.n] -> 'activations'), 0) as more
+                  from unnest(p_places) p (n)
+                 cross join lateral (
+                       select c.ctid as at from heliograph.runs c
+                        where c.project_id = p_project and c.run_id = p_run_ids[p.n]
+                          and c.status <> 'ended' offset 0) x) i
+         where r.ctid = i.at
+        returning i.n, i.written, r.run_id, r.signal_seq - i.written as base,
+                  i.more > 0 or i.reaction ->> 'stops' is not null or r.callback_url is not null
+                  or heliograph._crosses_checkpoint(coalesce(p_settled[i.n], r.signal_seq - i.written), r.signal_seq)
+                  as has_more
     ), logged as (
         insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, recording)
-        select p_project, run_id, base + 1, written, signals, turn_id, p_now, recording from reaction
-         where written > 0
-    ), changed as (
-        update heliograph.runs r
-           set signal_seq = n.base + n.written, version = r.version + 1,
-               open_turns = r.open_turns - p_closed + n.more, activations = r.activations + n.more,
-               state = coalesce(n.reaction -> 'state', r.state), memory = case when n.reaction ? 'is_message'
-                   then r.memory || jsonb_build_object('activations_before', r.activations)
-                   when n.reaction ? 'keeps_taint' and jsonb_typeof(r.memory -> 'untrusted_keys') = 'array'
-                   then n.reaction -> 'memory' || jsonb_build_object('untrusted_keys', r.memory -> 'untrusted_keys')
-                   when n.reaction #> '{memory,join_base}' = 'null'
-                   then n.reaction -> 'memory' || jsonb_build_object('join_base', n.base)
-                   else coalesce(n.reaction -> 'memory', r.memory) end,
-               status = coalesce(n.reaction ->> 'status', r.status), outcome = n.reaction ->> 'outcome',
-               ended_at = case when n.reaction ->> 'status' = 'ended' then p_now end, updated_at = p_now
-          from reaction n
-         where r.ctid = n.at
-        returning r.run_id, r.status = 'ended' and r.callback_url is not null as calls_back,
-                  r.status = 'running' and heliograph._crosses_checkpoint(n.settled_seq, r.signal_seq) as is_far,
-                  n.settled_seq
+        select p_project, run_id, base + 1, written, p_signals[n], p_turn_ids[n], p_now, p_recordings[n]
+          from changed where written > 0
     )
-    select (select coalesce(array_agg(c.run_id order by c.run_id), '{}') from changed c),
-           (select array_agg(c.run_id order by c.run_id) from changed c where c.calls_back),
-           (select jsonb_agg(a.item || jsonb_build_object('run_id', n.run_id, 'base', n.base) order by n.run_id, a.n)
-              from reaction n
-             cross join lateral jsonb_array_elements(n.reaction -> 'activations') with ordinality a (item, n)
-             where n.more > 0),
-           (select jsonb_agg(n.reaction -> 'stops' || jsonb_build_object('run_id', n.run_id) order by n.run_id)
-              from reaction n where n.reaction ->> 'stops' is not null),
-           (select jsonb_object_agg(c.run_id, c.settled_seq) from changed c where c.is_far)
-      into v_changed, v_called_back, v_activations, v_stops, v_far;
-    if cardinality(v_changed) < jsonb_array_length(p_items) then
-        raise exception using errcode = '23514', message = (
-            select format('run %s has ended, and a run ends only once: start a run with another id',
-                          min(left(x.id, 60)))
-              from (select coalesce(i ->> 'run_id', heliograph._run_of(i ->> 'agent_id')) as id
-                      from jsonb_array_elements(p_items) i) x
-             where not coalesce(x.id = any (v_changed), false));
+    select array_agg(n order by n), array_agg(base order by n), array_agg(run_id order by n), bool_or(has_more)
+      into v_places, v_bases, v_changed, v_has_more
+      from changed;
+    if v_places is distinct from p_places then
+        perform heliograph._raise_ended(array(select p_run_ids[n] from unnest(p_places) n), v_changed);
     end if;
     perform heliograph._feed_runs(p_project, v_changed);
-    if v_far is not null then
-        perform heliograph._checkpoint(p_project, f.key, f.value::bigint) from jsonb_each_text(v_far) f order by f.key;
+    if v_has_more then
+        return heliograph._follow_reactions(p_project, p_places, v_bases, p_run_ids, p_reactions, p_settled, p_now);
     end if;
+    return '{}';
+end $$;
+
+-- _adapts_memory: whether the new memory of a run is not simply that of its reaction. Inlined.
+create function heliograph._adapts_memory(p_reaction jsonb) returns boolean
+    language sql immutable as $$
+    select p_reaction ?| '{is_message,keeps_taint}' or p_reaction #> '{memory,join_base}' = 'null'
+$$;
+
+-- _adapted_memory: the new memory of a run. is_message: a message from outside restarts the count of max_activations.
+--   keeps_taint: the untrusted keys of the run's memory remain, even if the new memory differs. memory.join_base: if it
+--   is null, it becomes p_base, the position before the signals.
+create function heliograph._adapted_memory(p_reaction jsonb, p_memory jsonb, p_activations integer, p_base bigint)
+    returns jsonb language plpgsql immutable as $$
+begin
+    if p_reaction ? 'is_message' then
+        return p_memory || jsonb_build_object('activations_before', p_activations);
+    elsif p_reaction ? 'keeps_taint' and jsonb_typeof(p_memory -> 'untrusted_keys') = 'array' then
+        return p_reaction -> 'memory' || jsonb_build_object('untrusted_keys', p_memory -> 'untrusted_keys');
+    elsif p_reaction #> '{memory,join_base}' = 'null' then
+        return p_reaction -> 'memory' || jsonb_build_object('join_base', p_base);
+    end if;
+    return coalesce(p_reaction -> 'memory', p_memory);
+end $$;
+
+-- _raise_ended: raise the error of the first of these runs that has ended, and is therefore not among the changed ones.
+--   raises: 23514
+create function heliograph._raise_ended(p_run_ids text[], p_changed text[]) returns void
+    language plpgsql as $$
+begin
+    raise exception using errcode = '23514', message = (
+        select format('run %s has ended, and a run ends only once: start a run with another id', min(left(x.id, 60)))
+          from unnest(p_run_ids) x (id) where not coalesce(x.id = any (p_changed), false));
+end $$;
+
+-- _follow_reactions: write what reactions bring beside their runs and their signals: checkpoints, callbacks of runs
+--   that end, turns, and stops of turns. p_bases: for each place, the position before the signals; the other arrays:
+--   see _commit_reactions. Returns the agents that it woke.
+--   raises: see _enqueue
+--   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs
+create function heliograph._follow_reactions(
+    p_project text, p_places integer[], p_bases bigint[], p_run_ids text[], p_reactions jsonb[], p_settled bigint[],
+    p_now timestamptz
+) returns text[] language plpgsql as $$
+declare
+    v_called_back text[];
+    v_activations jsonb;
+    v_stops jsonb;
+    v_woken text[] := '{}';
+begin
+    perform heliograph._checkpoint(p_project, r.run_id, coalesce(p_settled[w.n], w.base))
+       from unnest(p_places, p_bases) w (n, base)
+      cross join lateral (
+            select x.run_id, x.signal_seq from heliograph.runs x
+             where x.project_id = p_project and x.run_id = p_run_ids[w.n] and x.status = 'running' offset 0) r
+      where heliograph._crosses_checkpoint(coalesce(p_settled[w.n], w.base), r.signal_seq)
+      order by r.run_id;
+    select array_agg(r.run_id order by r.run_id) into v_called_back
+      from unnest(p_places) n
+     cross join lateral (
+           select x.run_id from heliograph.runs x
+            where x.project_id = p_project and x.run_id = p_run_ids[n] and x.status = 'ended'
+              and x.callback_url is not null offset 0) r;
     if v_called_back is not null then
         perform heliograph._create_run_callbacks(p_project, v_called_back, p_now);
     end if;
+    select jsonb_agg(a.item || jsonb_build_object('run_id', p_run_ids[w.n], 'base', w.base)
+                     order by p_run_ids[w.n], a.place)
+      into v_activations
+      from unnest(p_places, p_bases) w (n, base)
+     cross join lateral jsonb_array_elements(p_reactions[w.n] -> 'activations') with ordinality a (item, place);
     if v_activations is not null then
         v_woken := heliograph._enqueue(p_project, v_activations, p_now);
     end if;
+    select jsonb_agg(p_reactions[n] -> 'stops' || jsonb_build_object('run_id', p_run_ids[n]) order by p_run_ids[n])
+      into v_stops from unnest(p_places) n where p_reactions[n] ->> 'stops' is not null;
     if v_stops is not null then
         perform heliograph._stop_open_turns(p_project, v_stops, p_now);
     end if;

@@ -48,7 +48,7 @@ create function heliograph._is_usual_run(p_run heliograph.new_run) returns boole
                     then octet_length(p_run.recording ->> 'body') <= 1000000 and p_run.recording - 'body' = '{}' end
            and heliograph._wrong_agents(p_run.agents) is null
            and case jsonb_typeof(p_run.reaction) when 'object' then
-               p_run.reaction - '{version,activations,state,memory}'::text[] = '{}'
+               p_run.reaction - '{activations,state,memory}'::text[] = '{}'
                and jsonb_typeof(p_run.reaction -> 'memory') = 'object' end
 $$;
 

@@ -57,6 +57,7 @@ create function heliograph._enqueue_messages(
 declare
     v_message jsonb;
     v_signals jsonb;
+    v_reaction jsonb;
     v_woken text[];
     v_rejection jsonb;
     v_answer jsonb := '[]';
@@ -81,12 +82,13 @@ begin
                                                       heliograph._root_id(p_project, v_message ->> 'run_id'))),
                 jsonb_build_object('name', 'agent:activated', 'parent', 0, 'agent', v_message ->> 'agent',
                                    'payload', jsonb_build_object('agent', v_message ->> 'agent')));
-            v_woken := heliograph._commit_reactions(p_project, jsonb_build_array(jsonb_build_object(
-                'run_id', v_message ->> 'run_id', 'signals', v_signals, 'reaction', jsonb_build_object('activations',
-                    -- the turn belongs to its run; only a call makes another turn wait for its end
-                    jsonb_build_array(v_message - '{parent_turn_id,sender}'::text[] || '{"cause": 0, "activation": 1}'))
-                    || case when v_message ->> 'parent_turn_id' is null then '{"is_message": true}'::jsonb
-                        else '{}' end)), 0, p_now);
+            v_reaction := jsonb_build_object('activations',
+                -- the turn belongs to its run; only a call makes another turn wait for its end
+                jsonb_build_array(v_message - '{parent_turn_id,sender}'::text[] || '{"cause": 0, "activation": 1}'))
+                || case when v_message ->> 'parent_turn_id' is null then '{"is_message": true}'::jsonb else '{}' end;
+            v_woken := heliograph._commit_reactions(
+                p_project, '{1}', array[v_message ->> 'run_id'], '{null}', array[v_signals], array[v_reaction],
+                '{null}', null, 0, p_now);
         end if;
         v_answer := v_answer || (jsonb_build_object('turn_id', v_message ->> 'turn_id', 'outcome', 'queued')
                                  || heliograph._bells(p_project, v_woken) || coalesce(v_rejection, '{}'));

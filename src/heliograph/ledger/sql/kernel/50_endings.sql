@@ -2,45 +2,47 @@
 -- L0-07, L0-80). The caller dispatches the next queued turn in the same transaction (K8).
 
 -- _terminal: end turns, active or queued, at most one of each agent.
---   p_endings: [{turn_id, epoch, outcome, content, child_stop}]. epoch: that of the owner; null if the kernel ends the
---   turn. The deliverable then has the epoch that the end begins, so that no owner mistakes it for its own. child_stop:
---   {mode, grace_seconds} of the stop that ends the turn, for its delegated turns. Without it they are stopped
+--   p_places: the places of these turns in the arrays that follow. p_epochs: those of the owners; of a turn that the
+--   kernel ends, the epoch that the end begins, so that no owner mistakes the deliverable for its own. p_child_stop:
+--   {mode, grace_seconds} of the stop that ends the turns, for their delegated turns. Without it they are stopped
 --   gracefully, with the grace of the turn's own pending stop, or with the default one.
 --   p_bytes: see _exceeds. p_card_bytes: the limit card_bytes_max.
 --   The deliverable card goes to the output box (L0-82). Open inbox rows are consumed, or canceled if the turn never
---   ran. Its open calls are closed (_close_calls). The task event goes to the outbox (L0-81, L0-107); if the project
---   certainly has no wire, the turn has none, and says so. A report goes to the outbox if another turn waits for this
---   one. The head of an active turn becomes idle under the next epoch, and its lease is closed (L0-72, K7). The
---   reservations of its calls are settled (_settle_ended), and its callback is created (_create_turn_callbacks).
+--   ran. The task event goes to the outbox (L0-81, L0-107); if the project certainly has no wire, the turn has none
+--   and says so. The head of an active turn becomes idle under the next epoch, and its lease is closed (L0-72, K7).
+--   For the rest see _follow_endings.
 --   raises: 23505 if a turn had a deliverable already
 --   locks:  a share of _wire_lock, without waiting; blobs, see _store_content, then see _close_calls. The caller holds
 --           the heads and the runs
 create function heliograph._terminal(
-    p_project text, p_endings jsonb, p_bytes integer, p_card_bytes integer, p_now timestamptz
+    p_project text, p_places integer[], p_agent_ids text[], p_turn_ids text[], p_epochs bigint[], p_outcomes text[],
+    p_contents jsonb[], p_child_stop jsonb, p_bytes integer, p_card_bytes integer, p_now timestamptz
 ) returns void language plpgsql as $$
 declare
     -- whether the next statement sees each wire that is declared before this transaction commits
     v_sees_wires constant boolean := current_setting('transaction_isolation') = 'read committed'
                                      and pg_try_advisory_xact_lock_shared(heliograph._wire_lock(p_project));
-    v_calling jsonb;
-    v_budgeted text[];
-    v_called_back text[];
+    v_has_more boolean;  -- a turn has what most turns lack
+    v_calls jsonb;
 begin
-    with ending as materialized (
-        select * from heliograph._ending(p_project, p_endings)
-    ), wire as materialized (
+    with wire as materialized (
         select v_sees_wires and not exists (
                select from heliograph.project_wires w where w.project_id = p_project) as is_absent
+    ), ending as (
+        update heliograph.agent_turns t
+           set state = 'done', outcome = p_outcomes[found.n], lacks_event = (select is_absent from wire),
+               deliverable_card_id = heliograph._deliverable_id(t.agent_turn_id), finished_at = p_now
+          from (select p.n, x.at from unnest(p_places) p (n) cross join lateral (
+                       select c.ctid as at from heliograph.agent_turns c
+                        where c.project_id = p_project and c.agent_turn_id = p_turn_ids[p.n] offset 0) x) found
+         where t.ctid = found.at
+        returning found.n, t.agent_turn_id as turn_id, t.output_box_id,
+                  t.parent_turn_id is not null or t.budgets is not null or t.callback_url is not null as has_more
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
-        select p_project, heliograph._deliverable_id(turn_id), output_box_id, turn_id, writer_epoch, 'task.deliverable',
-               heliograph._store_content(p_project, content, p_bytes, p_card_bytes, p_now), p_now
+        select p_project, heliograph._deliverable_id(turn_id), output_box_id, turn_id, p_epochs[n], 'task.deliverable',
+               heliograph._store_content(p_project, p_contents[n], p_bytes, p_card_bytes, p_now), p_now
           from ending
-    ), turn as (
-        update heliograph.agent_turns t
-           set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id),
-               finished_at = p_now, lacks_event = wire.is_absent
-          from ending e cross join wire where t.ctid = e.turn_at
     ), message as (
         update heliograph.agent_inbox i
            set status = case when i.status = 'queued' then 'canceled' else 'consumed' end, consumed_at = p_now
@@ -50,39 +52,70 @@ begin
                           and m.status in ('queued', 'pending', 'processing', 'deferred') offset 0) x) found
          where i.ctid = found.at
     ), event as (
-        insert into heliograph.outbox
-               (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
-        select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now
+        insert into heliograph.outbox (project_id, key, kind, agent_turn_id, created_at, due_at)
+        select p_project, 'evt:' || turn_id, 'task_event', turn_id, p_now, p_now
           from ending cross join wire where not wire.is_absent
-        union all select p_project, 'report:' || turn_id, 'report', parent_turn_id, parent_call_id,
-               jsonb_build_object('child_turn_id', turn_id), p_now, p_now
-          from ending where parent_turn_id is not null
-    ), lease as (
-        update heliograph.leases l set ended_at = greatest(p_now, found.moved_at)
-          from (select x.at, e.moved_at from ending e cross join lateral (
-                       select c.ctid as at from heliograph.leases c
-                        where c.project_id = p_project and c.agent_id = e.agent_id and c.turn_epoch = e.turn_epoch
-                          and c.ended_at is null offset 0) x
-                 where e.is_active) found
-         where l.ctid = found.at
-    ), head as (
+    )
+    select bool_or(has_more or (select count(*) from heliograph.turn_waiting_tools c
+                                 where c.project_id = p_project and c.agent_turn_id = ending.turn_id
+                                   and c.state = 'open') > 0)
+      into v_has_more from ending;
+    if v_has_more then
+        v_calls := heliograph._calls_to_close(p_project, p_places, p_agent_ids, p_turn_ids, p_child_stop);
+    end if;
+    with head as (
         update heliograph.agent_state_head h
            set status = 'idle', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = null, phase = null, owner = null,
                lease_until = null, ready_at = null, due_at = null, waiting_tool_count = 0, resume_deadline = null,
                resumes_on = null, expecting_correlation_id = null, stop_requested_at = null, force_at = null,
                stop_reason = null, terminates = false, sweep_failures = 0, activation_seq = null,
                moved_at = greatest(p_now, h.moved_at)
-          from ending e
-         where h.ctid = e.head_at and e.is_active
+          from (select x.at from unnest(p_places) p (n) cross join lateral (
+                       select c.ctid as at from heliograph.agent_state_head c
+                        where c.project_id = p_project and c.agent_id = p_agent_ids[p.n]
+                          and c.active_agent_turn_id = p_turn_ids[p.n] offset 0) x) found
+         where h.ctid = found.at
+        returning h.agent_id, h.turn_epoch - 1 as ended_epoch, h.moved_at
     )
-    select jsonb_agg(jsonb_build_object('turn_id', turn_id, 'child_stop', heliograph._child_stop(child_stop, grace))
-                     order by turn_id) filter (where has_open_calls),
-           array_agg(turn_id order by turn_id) filter (where budgets is not null),
-           array_agg(turn_id order by turn_id) filter (where callback_url is not null)
-      into v_calling, v_budgeted, v_called_back from ending;
-    if v_calling is not null then
-        perform heliograph._close_calls(p_project, v_calling, p_now);
+    update heliograph.leases l set ended_at = found.moved_at
+      from (select x.at, head.moved_at from head cross join lateral (
+                   select c.ctid as at from heliograph.leases c
+                    where c.project_id = p_project and c.agent_id = head.agent_id
+                      and c.turn_epoch = head.ended_epoch and c.ended_at is null offset 0) x) found
+     where l.ctid = found.at;
+    if v_has_more then
+        perform heliograph._follow_endings(p_project, array(select p_turn_ids[n] from unnest(p_places) n), v_calls,
+                                           p_now);
     end if;
+end $$;
+
+-- _follow_endings: write what the end of turns brings beside their own rows: the reports to the turns that wait for
+--   them, the end of their open calls (_close_calls), their callbacks (_create_turn_callbacks), and the settlement of
+--   the reservations of their calls (_settle_ended). p_calls: see _calls_to_close.
+--   locks:  see _close_calls
+create function heliograph._follow_endings(p_project text, p_turn_ids text[], p_calls jsonb, p_now timestamptz)
+    returns void language plpgsql as $$
+declare
+    v_budgeted text[];
+    v_called_back text[];
+begin
+    insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
+    select p_project, 'report:' || u.turn_id, 'report', t.parent_turn_id, t.parent_call_id,
+           jsonb_build_object('child_turn_id', u.turn_id), p_now, p_now
+      from unnest(p_turn_ids) u (turn_id)
+     cross join lateral (
+           select x.parent_turn_id, x.parent_call_id from heliograph.agent_turns x
+            where x.project_id = p_project and x.agent_turn_id = u.turn_id and x.parent_turn_id is not null offset 0) t;
+    if p_calls is not null then
+        perform heliograph._close_calls(p_project, p_calls, p_now);
+    end if;
+    select array_agg(u.turn_id order by u.turn_id) filter (where t.budgets is not null),
+           array_agg(u.turn_id order by u.turn_id) filter (where t.callback_url is not null)
+      into v_budgeted, v_called_back
+      from unnest(p_turn_ids) u (turn_id)
+     cross join lateral (
+           select x.budgets, x.callback_url from heliograph.agent_turns x
+            where x.project_id = p_project and x.agent_turn_id = u.turn_id offset 0) t;
     if v_called_back is not null then
         perform heliograph._create_turn_callbacks(p_project, v_called_back, p_now);
     end if;
@@ -136,30 +169,21 @@ create function heliograph._child_stop(p_given jsonb, p_grace interval) returns 
                'mode', 'graceful', 'grace_seconds', extract(epoch from p_grace)::float8))
 $$;
 
--- _ending: the turns to end, each with the rows that change. Each row is found once, by its whole key, and changed in
---   place (05_projects.sql). The rows cannot move meanwhile, because the caller holds the heads.
-create function heliograph._ending(p_project text, p_endings jsonb) returns table (
-    turn_id text, outcome text, content jsonb, child_stop jsonb, writer_epoch bigint, turn_at tid, output_box_id text,
-    parent_turn_id text, parent_call_id text, budgets text[], callback_url text, head_at tid, agent_id text,
-    turn_epoch bigint, moved_at timestamptz, grace interval, is_active boolean, has_open_calls boolean
-) language sql stable as $$
-    select e.turn_id, e.outcome, e.content, e.child_stop, coalesce(e.epoch, h.turn_epoch + 1), t.at, t.output_box_id,
-           t.parent_turn_id, t.parent_call_id, t.budgets, t.callback_url, h.at, h.agent_id, h.turn_epoch, h.moved_at,
-           greatest(h.force_at, h.stop_requested_at) - h.stop_requested_at,
-           coalesce(h.active_agent_turn_id = e.turn_id, false),
-           (select count(*) from heliograph.turn_waiting_tools c
-             where c.project_id = p_project and c.agent_turn_id = e.turn_id and c.state = 'open') > 0
-      from jsonb_to_recordset(p_endings) as e
-           (turn_id text, epoch bigint, outcome text, content jsonb, child_stop jsonb)
+-- _calls_to_close: the turns among these that have open calls, as _close_calls takes them; null if none has. p_places,
+--   p_child_stop: see _terminal.
+create function heliograph._calls_to_close(
+    p_project text, p_places integer[], p_agent_ids text[], p_turn_ids text[], p_child_stop jsonb
+) returns jsonb language sql stable as $$
+    select jsonb_agg(jsonb_build_object(
+               'turn_id', p_turn_ids[p.n], 'child_stop', heliograph._child_stop(
+                   p_child_stop, greatest(h.force_at, h.stop_requested_at) - h.stop_requested_at))
+                     order by p_turn_ids[p.n])
+      from unnest(p_places) p (n)
      cross join lateral (
-           select x.ctid as at, x.agent_id, x.output_box_id, x.parent_turn_id, x.parent_call_id, x.budgets,
-                  x.callback_url from heliograph.agent_turns x
-            where x.project_id = p_project and x.agent_turn_id = e.turn_id offset 0) t
-     cross join lateral (
-           select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id, x.force_at,
-                  x.stop_requested_at
-             from heliograph.agent_state_head x
-            where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
+           select x.force_at, x.stop_requested_at from heliograph.agent_state_head x
+            where x.project_id = p_project and x.agent_id = p_agent_ids[p.n] offset 0) h
+     where (select count(*) from heliograph.turn_waiting_tools c
+             where c.project_id = p_project and c.agent_turn_id = p_turn_ids[p.n] and c.state = 'open') > 0
 $$;
 
 -- _end_by_kernel: end a turn whose owner does not: attempts exhausted, TTL over, stopped (K12, K19, L0-87). Writes the
@@ -189,9 +213,11 @@ begin
        and h.project_id = p_project and h.agent_id = v_turn.agent_id and h.active_agent_turn_id = p_turn_id
        and h.status = 'suspended'
        and (t.human_wait_since is null or heliograph._waits_for_child(p_project, p_turn_id, v_now));
-    perform heliograph._terminal(p_project, jsonb_build_array(jsonb_build_object(
-        'turn_id', p_turn_id, 'outcome', p_outcome, 'content', v_content, 'child_stop', p_child_stop)),
-                                 octet_length(v_content::text), (heliograph._limits(p_project)).card_bytes_max, v_now);
+    perform heliograph._terminal(p_project, '{1}', array[h.agent_id], array[p_turn_id], array[h.turn_epoch + 1],
+                                 array[p_outcome], array[v_content], p_child_stop, octet_length(v_content::text),
+                                 (heliograph._limits(p_project)).card_bytes_max, v_now)
+       from heliograph.agent_state_head h
+      where h.project_id = p_project and h.agent_id = v_turn.agent_id;
     update heliograph.runs set open_turns = open_turns - 1
      where project_id = p_project and run_id = v_turn.run_id;
     perform heliograph._log(p_project, v_turn.run_id, p_turn_id, jsonb_build_array(jsonb_build_object(

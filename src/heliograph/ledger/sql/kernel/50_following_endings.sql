@@ -7,20 +7,22 @@
 --   follows another.
 --   An ending joins the round of the one that it follows if the limits and the queues are the same without that one:
 --   neither activates, and the first ends nothing but its turn. The memory of the last one replaces those before.
-create function heliograph._following(p_items jsonb, p_runs text[], out steps integer[], out ahead bigint[])
-    language plpgsql immutable as $$
+create function heliograph._following(
+    p_runs text[], p_agent_id text[], p_turn_id text[], p_follows text[], p_signals jsonb[], p_reaction jsonb[],
+    out steps integer[], out ahead bigint[]
+) language plpgsql immutable as $$
 begin
-    if cardinality(p_runs) = 1 or not jsonb_path_exists(p_items, '$[*].follows ? (@ != null)') then
+    if cardinality(p_runs) = 1 or array_remove(p_follows, null) = '{}' then
         return;  -- the usual case
     end if;
     with item as (
-        select n, p_runs[n] as run_id, i.item ->> 'turn_id' as turn_id, i.item ->> 'follows' as follows,
-               coalesce(jsonb_array_length(i.item -> 'signals'), 0) as written,
-               i.item -> 'reaction' ?| '{status,stops}' as ends_more,
-               i.item #> '{reaction,activations,0}' is null as is_quiet,
-               i.item -> 'reaction' ? 'memory' and not i.item -> 'reaction' ?| '{keeps_taint,is_message}' as is_whole,
-               row_number() over (partition by i.item ->> 'agent_id' order by n) = 1 as is_first
-          from generate_subscripts(p_runs, 1) n cross join lateral (select p_items -> (n - 1) as item offset 0) i
+        select n, p_runs[n] as run_id, p_turn_id[n] as turn_id, p_follows[n] as follows,
+               coalesce(jsonb_array_length(p_signals[n]), 0) as written,
+               p_reaction[n] ?| '{status,stops}' as ends_more,
+               p_reaction[n] #> '{activations,0}' is null as is_quiet,
+               p_reaction[n] ? 'memory' and not p_reaction[n] ?| '{keeps_taint,is_message}' as is_whole,
+               row_number() over (partition by p_agent_id[n] order by n) = 1 as is_first
+          from generate_subscripts(p_runs, 1) n
     ), linked as (
         select n, run_id, written,
                coalesce(follows = lag(turn_id) over r and is_quiet and lag(is_quiet) over r and is_whole and is_first
@@ -35,62 +37,44 @@ begin
               from numbered window r as (partition by run_id, round order by n)) p;
 end $$;
 
--- _after_rejected: the places of a round whose ending follows one that was not accepted, and that would have been
---   judged by its reaction. p_steps: see _following. p_parts: {place: answer} of the endings that were not accepted.
-create function heliograph._after_rejected(p_places integer[], p_runs text[], p_steps integer[], p_parts jsonb)
-    returns integer[] language sql immutable as $$
-    select coalesce(array_agg(n order by n), '{}')
-      from (select n, bool_or(p_parts ? n::text) over (partition by p_runs[n] order by n
-                              rows between unbounded preceding and 1 preceding) as is_after
-              from unnest(p_places) n) p
-     where is_after and p_steps[n] > 0
-       and coalesce(p_parts -> n::text ->> 'outcome' not in ('stale', 'duplicate'), true)
-$$;
-
--- _conflicts: {place: answer} of endings whose reactions were computed from another run than there is now.
-create function heliograph._conflicts(p_project text, p_places integer[], p_runs text[]) returns jsonb
-    language sql stable as $$
-    select jsonb_object_agg(n, jsonb_build_object('outcome', 'conflict', 'run', r.view))
-      from unnest(p_places) n
-     cross join lateral (
-           select heliograph._run_view(x) as view from heliograph.runs x
-            where x.project_id = p_project and x.run_id = p_runs[n] offset 0) r
-$$;
-
 -- _log_followed: write the endings of a round that another one of their run follows: their signals, and their share of
---   the run. p_items: the accepted endings of the round, in order. Returns the last one of each run, with settles_from
---   (see _commit_reactions): its reaction is still to commit.
+--   the run. p_places: the accepted endings of the round, in order; the other arrays: see _commit_reactions. places:
+--   the last ending of each run, whose reaction is still to commit. settled: for _commit_reactions, at these places.
 --   The caller holds the runs.
-create function heliograph._log_followed(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql as $$
+create function heliograph._log_followed(
+    p_project text, p_places integer[], p_run_ids text[], p_turn_ids text[], p_signals jsonb[], p_reactions jsonb[],
+    p_recordings text[], p_now timestamptz, out places integer[], out settled bigint[]
+) language plpgsql as $$
 declare
-    v_last jsonb;
+    v_bases bigint[];
 begin
     with ending as materialized (
-        select i.n, i.item, r.at, r.run_id, r.signal_seq as base, lead(i.n) over w is not null as is_followed,
-               coalesce(jsonb_array_length(i.item -> 'signals'), 0) as written,
-               sum(coalesce(jsonb_array_length(i.item -> 'signals'), 0)) over w as upto
-          from jsonb_array_elements(p_items) with ordinality i (item, n)
+        select p.n, r.at, r.run_id, r.signal_seq as base, lead(p.n) over w is not null as is_followed,
+               coalesce(jsonb_array_length(p_signals[p.n]), 0) as written,
+               sum(coalesce(jsonb_array_length(p_signals[p.n]), 0)) over w as upto
+          from unnest(p_places) p (n)
          cross join lateral (
                select x.ctid as at, x.run_id, x.signal_seq from heliograph.runs x
-                where x.project_id = p_project and x.run_id = heliograph._run_of(i.item ->> 'agent_id') offset 0) r
-        window w as (partition by r.run_id order by i.n)
+                where x.project_id = p_project and x.run_id = p_run_ids[p.n] offset 0) r
+        window w as (partition by r.run_id order by p.n)
     ), logged as (
         insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, recording)
-        select p_project, run_id, base + 1 + upto - written, written, item -> 'signals', item ->> 'turn_id', p_now,
-               item #>> '{recording,body}'
+        select p_project, run_id, base + 1 + upto - written, written, p_signals[n], p_turn_ids[n], p_now,
+               p_recordings[n]
           from ending where is_followed and written > 0
     ), changed as (
         update heliograph.runs r
            set signal_seq = r.signal_seq + f.written, version = r.version + f.count,
                open_turns = r.open_turns - f.count, state = coalesce(f.states[cardinality(f.states)], r.state)
           from (select at, sum(written) as written, count(*) as count,
-                       array_agg(item #> '{reaction,state}' order by n)
-                       filter (where item #> '{reaction,state}' is not null) as states
+                       array_agg(p_reactions[n] -> 'state' order by n)
+                       filter (where p_reactions[n] -> 'state' is not null) as states
                   from ending where is_followed group by at) f
          where r.ctid = f.at
     )
-    select jsonb_agg(item || jsonb_build_object('settles_from', base + 1) order by n) into v_last
+    select array_agg(n order by n), array_agg(base order by n) into places, v_bases
       from ending where not is_followed;
-    return v_last;
+    for k in 1 .. cardinality(places) loop
+        settled[places[k]] := v_bases[k];
+    end loop;
 end $$;

@@ -1,129 +1,197 @@
 -- finish: end running turns: the owner commits the deliverable, the last signals, the run's new state and the turns
 --   that these signals wake (K1, K24).
---   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction, recording, follows}]; reaction:
---   see _commit_reactions. recording: see _recording_of. follows: the turn whose ending, earlier in this call, makes
---   the run from which the reaction was computed; unless that one is accepted, this one is a conflict (K24d).
---   Returns [{turn_id, outcome, targets, run}] in the order of p_items. 'ok'. 'conflict': the run has changed since
---   the reaction was computed; nothing is written, and run is the new view to compute the reaction from. 'duplicate':
---   this epoch has delivered before; its reply was lost. 'stale': another worker owns the turn. 'rejected' with code
---   and message; nothing is written: payload_too_large, fan_out, queue_full, result_fields, invalid_content,
---   invalid_signal; id_conflict, if the id of a turn to wake is taken. targets: the workers to notify, for the whole
---   call.
---   raises: see _enter; 22023 for no content, an unknown outcome, an invalid turn or context; 23514 for a run that may
---           not end yet, 23505 for the id of a turn that another caller creates at the same moment
+--   p_items: {agent_id, turn_id, epoch, outcome, content, version, signals: [draft], reaction, recording, follows}, as
+--   one array for each key. reaction: see _commit_reactions. version: that of the run from which it was computed.
+--   recording: see _recording_of. follows: the turn whose ending, earlier in this call, makes that run; unless that one
+--   is accepted, this one is a conflict (K24d).
+--   Returns rows {turn_id, outcome, targets, woken, run, code, message} in the order of the items. 'ok'. 'conflict':
+--   the run has changed since the reaction was computed; nothing is written, and run is the new view to compute the
+--   reaction from. 'duplicate': this epoch has delivered before; its reply was lost. 'stale': another worker owns the
+--   turn. 'rejected' with code and message; nothing is written: payload_too_large, fan_out, queue_full, result_fields,
+--   invalid_content, invalid_signal; id_conflict, if the id of a turn to wake is taken. targets: the workers to notify,
+--   for the whole call. woken: in the first row, the agents that the call woke.
+--   raises: see _enter; 22023 for arrays of different lengths, no content, an unknown outcome, an invalid turn or
+--           context; 23514 for a run that may not end yet; 23505 for the id of a turn that another caller creates at
+--           the same moment
 --   locks:  the heads of the turns and of the agents activated, then the runs
-create function heliograph.finish(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog, pg_temp as $$
+create function heliograph.finish(
+    p_project text, p_agent_id text[], p_turn_id text[], p_epoch bigint[], p_outcome text[], p_content jsonb[],
+    p_version bigint[], p_signals jsonb[], p_reaction jsonb[], p_recording text[], p_follows text[], p_now timestamptz
+) returns table (
+    turn_id text, outcome text, targets text[], woken text[], run jsonb, code text, message text
+) language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
-    v_bytes integer := heliograph._check_json(p_items);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
-    v_agents text[] := array(select i ->> 'agent_id' from jsonb_array_elements(p_items) i);
-    v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) a);
+    v_runs constant text[] := heliograph._runs_of(p_agent_id);
+    v_bytes integer;
     v_steps integer[];  -- see _following
     v_ahead bigint[];
     v_places integer[];
-    v_ended integer[];
-    v_agents_ended text[];
-    v_rejected integer[];
+    v_item record;
+    v_verdict jsonb;
+    v_verdicts jsonb[];  -- of the items that are not accepted
+    v_ended integer[];  -- the places of the items of a round that are accepted,
+    v_after integer[];  -- and of those that follow one that is not
+    v_failed text[];  -- the runs of items that are not
+    v_settled bigint[];  -- see _commit_reactions
     v_turns_ended text[] := '{}';
-    v_ending jsonb;
     v_woken text[] := '{}';
-    v_parts jsonb := '{}';  -- {place: part of its answer} of the items that are not accepted
 begin
-    perform heliograph._check_reactions('p_items[]', p_items,
-        '{agent_id,turn_id,epoch,outcome,content,signals,reaction,recording,follows}');
-    perform heliograph._lock_heads(p_project, v_agents || heliograph._activated(p_items));
+    perform heliograph._check_lengths(array[
+        cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch), cardinality(p_outcome),
+        cardinality(p_content), cardinality(p_version), cardinality(p_signals), cardinality(p_reaction),
+        cardinality(p_recording), cardinality(p_follows)]);
+    v_bytes := heliograph._check_columns(p_content || p_signals || p_reaction);
+    perform heliograph._check_reactions(p_reaction);
+    perform heliograph._check_recording_texts(p_recording);
+    p_signals := array_replace(p_signals, 'null', null);
+    perform heliograph._lock_heads(p_project, p_agent_id || heliograph._activated(v_runs, p_reaction));
     perform heliograph._lock_runs(p_project, v_runs);
-    select f.steps, f.ahead into v_steps, v_ahead from heliograph._following(p_items, v_runs) f;
+    select f.steps, f.ahead into v_steps, v_ahead
+      from heliograph._following(v_runs, p_agent_id, p_turn_id, p_follows, p_signals, p_reaction) f;
     for v_places in select places from heliograph._rounds(v_runs, v_steps) loop
-        with judged as materialized (
-            select n,  -- the verdict of an accepted ending is null
-                   case when h.agent_id is null then jsonb_build_object('outcome', case when c.turn_epoch is null
-                                                                        then 'stale' else 'duplicate' end)
-                        when r.version + coalesce(v_steps[n], 0)  -- a missing version never matches
-                             is distinct from (i.item #>> '{reaction,version}')::bigint
-                          or i.item ->> 'follows' is not null and coalesce(v_steps[n], 0) = 0
-                             and not i.item ->> 'follows' = any (v_turns_ended)
-                        then jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r))
-                        else coalesce(heliograph._reject_deliverable(i.item),
-                            case when heliograph._exceeds(i.item, v_bytes, least(v_limits.payload_bytes_max,
-                                                                                 v_limits.blob_bytes_max))
-                                 then heliograph._reject_ending(i.item, v_limits) end,
-                            case when t.result_fields is not null
-                                 then heliograph._reject_fields(i.item, t.result_fields) end,
-                            case when i.item #> '{reaction,activations,0}' is not null
-                                 then coalesce(heliograph._reject_activations(p_project, v_runs[n],
-                                         i.item #> '{reaction,activations}', v_limits),
-                                               heliograph._reject_taken(p_project, i.item)) end,
-                            heliograph._reject_drafts(v_runs[n], r.signal_seq + coalesce(v_ahead[n], 0),
-                                                      i.item -> 'signals')) end as verdict
-              from unnest(v_places) n
-             cross join lateral (select p_items -> (n - 1) as item offset 0) i
-              left join lateral (
-                   select x.agent_id, x.active_agent_turn_id from heliograph.agent_state_head x
-                    where x.project_id = p_project and x.agent_id = v_agents[n] and x.status = 'running'
-                      and x.active_agent_turn_id = i.item ->> 'turn_id'
-                      and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
-              left join lateral (select * from heliograph.runs x
-                                  where x.project_id = p_project and x.run_id = v_runs[n] offset 0) r on true
-              left join lateral (
-                   select x.result_fields from heliograph.agent_turns x
-                    where x.project_id = p_project and x.agent_turn_id = h.active_agent_turn_id offset 0) t on true
-              left join lateral (
-                   select x.turn_epoch from heliograph.cards x
-                    where h.agent_id is null and x.project_id = p_project
-                      and x.card_id = heliograph._deliverable_id(i.item ->> 'turn_id')
-                      and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) c on true
-        )
-        select v_parts || coalesce(jsonb_object_agg(n, verdict) filter (where verdict is not null), '{}'),
-               array_agg(n order by n) filter (where verdict is null),
-               array_agg(v_agents[n] order by n) filter (where verdict is null)
-          into v_parts, v_ended, v_agents_ended
-          from judged;
-        if v_steps is not null and v_parts <> '{}' then
-            v_rejected := heliograph._after_rejected(v_places, v_runs, v_steps, v_parts);
-            select array_agg(n order by n), array_agg(v_agents[n] order by n) into v_ended, v_agents_ended
-              from unnest(v_ended) n where n <> all (v_rejected);
-        end if;
-        if v_ended is not null then
-            v_ending := heliograph._items_at(p_items, v_ended);
-            perform heliograph._terminal(p_project, v_ending, v_bytes, v_limits.card_bytes_max, p_now);
-            v_woken := v_woken || heliograph._dispatch_next(p_project, v_agents_ended, p_now);
-            if v_steps is not null then
-                v_turns_ended := v_turns_ended || array(select i ->> 'turn_id' from jsonb_array_elements(v_ending) i);
-                v_ending := heliograph._log_followed(p_project, v_ending, p_now);
+        v_ended := '{}';
+        v_after := '{}';
+        v_failed := '{}';
+        for v_item in select * from heliograph._read_endings(p_project, v_places, v_runs, p_agent_id, p_turn_id,
+                                                             p_epoch, v_steps, v_ahead) e order by e.n loop
+            if v_item.is_owned is null then
+                v_verdict := heliograph._lost_ending(p_project, p_turn_id[v_item.n], p_epoch[v_item.n]);
+            elsif v_item.version is distinct from p_version[v_item.n]  -- a missing one never matches
+                  or jsonb_typeof(p_reaction[v_item.n]) is distinct from 'object'
+                  or p_follows[v_item.n] is not null and v_item.step = 0
+                     and not p_follows[v_item.n] = any (v_turns_ended) then
+                v_verdict := heliograph._conflict(p_project, v_runs[v_item.n]);
+            else
+                v_verdict := heliograph._reject_ending(
+                    p_project, v_runs[v_item.n], p_turn_id[v_item.n], p_outcome[v_item.n], p_content[v_item.n],
+                    p_signals[v_item.n], p_reaction[v_item.n] -> 'activations', v_item.base, v_item.result_fields,
+                    v_bytes, v_limits);
             end if;
-            v_woken := v_woken || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
+            if v_item.step > 0 and v_runs[v_item.n] = any (v_failed) and v_item.is_owned then
+                v_after := v_after || v_item.n;  -- a conflict with the run that this round makes
+            elsif v_verdict is null then
+                v_ended := v_ended || v_item.n;
+            else
+                v_verdicts[v_item.n] := v_verdict;
+                v_failed := v_failed || v_runs[v_item.n];
+            end if;
+        end loop;
+        if v_ended <> '{}' then
+            perform heliograph._terminal(p_project, v_ended, p_agent_id, p_turn_id, p_epoch, p_outcome, p_content, null,
+                                         v_bytes, v_limits.card_bytes_max, p_now);
+            v_woken := v_woken || heliograph._dispatch_next(
+                p_project, array(select p_agent_id[n] from unnest(v_ended) n), p_now);
+            if v_steps is not null then
+                v_turns_ended := v_turns_ended || array(select p_turn_id[n] from unnest(v_ended) n);
+                select l.places, l.settled into v_ended, v_settled from heliograph._log_followed(
+                    p_project, v_ended, v_runs, p_turn_id, p_signals, p_reaction, p_recording, p_now) l;
+            end if;
+            v_woken := v_woken || heliograph._commit_reactions(p_project, v_ended, v_runs, p_turn_id, p_signals,
+                                                               p_reaction, p_recording, v_settled, 1, p_now);
         end if;
-        if cardinality(v_rejected) > 0 then
-            v_parts := v_parts || heliograph._conflicts(p_project, v_rejected, v_runs);
-        end if;
+        for n in 1 .. cardinality(v_after) loop
+            v_verdicts[v_after[n]] := heliograph._conflict(p_project, v_runs[v_after[n]]);
+        end loop;
     end loop;
-    return heliograph._answers(p_project, 'turn_id', p_items, 'ok', v_parts, v_woken);
+    return query
+    select p_turn_id[n], coalesce(v_verdicts[n] ->> 'outcome', 'ok'), heliograph._queues(p_project, v_woken),
+           case when n = 1 and v_woken <> '{}' then array(select distinct a from unnest(v_woken) a order by a) end,
+           v_verdicts[n] -> 'run', v_verdicts[n] ->> 'code', v_verdicts[n] ->> 'message'
+      from generate_subscripts(p_turn_id, 1) n order by n;
+end $$;
+
+-- _read_endings: what decides about the endings of a round, with their places. is_owned: null if the caller does not
+--   own the turn. version: of the run, after the endings before it in its round. base: the position of the run's log
+--   after which its signals are written. result_fields: of the turn. p_steps, p_ahead: see _following.
+--   The caller holds the heads and the runs.
+create function heliograph._read_endings(
+    p_project text, p_places integer[], p_runs text[], p_agent_id text[], p_turn_id text[], p_epoch bigint[],
+    p_steps integer[], p_ahead bigint[]
+) returns table (n integer, step integer, is_owned boolean, version bigint, base bigint, result_fields jsonb)
+    language sql stable as $$
+    select p.n, s.step, h.is_owned, r.version + s.step, r.signal_seq + coalesce(p_ahead[p.n], 0), t.result_fields
+      from unnest(p_places) p (n)
+     cross join lateral (select coalesce(p_steps[p.n], 0) as step) s
+      left join lateral (
+           select true as is_owned from heliograph.agent_state_head x
+            where x.project_id = p_project and x.agent_id = p_agent_id[p.n] and x.status = 'running'
+              and x.active_agent_turn_id = p_turn_id[p.n] and x.turn_epoch = p_epoch[p.n] offset 0) h on true
+      left join lateral (
+           select x.version, x.signal_seq from heliograph.runs x
+            where x.project_id = p_project and x.run_id = p_runs[p.n] offset 0) r on true
+      left join lateral (
+           select x.result_fields from heliograph.agent_turns x
+            where x.project_id = p_project and x.agent_turn_id = p_turn_id[p.n] offset 0) t on true
+$$;
+
+-- _lost_ending: the verdict of an ending whose caller does not own the turn: 'stale', or 'duplicate' if the caller has
+--   ended the turn before.
+create function heliograph._lost_ending(p_project text, p_turn_id text, p_epoch bigint) returns jsonb
+    language sql stable as $$
+    select jsonb_build_object('outcome', case when exists (
+               select from heliograph.cards c
+                where c.project_id = p_project and c.card_id = heliograph._deliverable_id(p_turn_id)
+                  and c.turn_epoch = p_epoch) then 'duplicate' else 'stale' end)
+$$;
+
+-- _conflict: the verdict of a reaction that was computed from another version of its run, with the run as it is.
+create function heliograph._conflict(p_project text, p_run_id text) returns jsonb
+    language sql stable as $$
+    select jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r)) from heliograph.runs r
+     where r.project_id = p_project and r.run_id = p_run_id
+$$;
+
+-- _reject_ending: null, or the rejection of an ending of an owned turn. p_base: the position of the log after which its
+--   signals are written. p_fields: the result_fields of the turn. p_bytes: see _exceeds.
+--   raises: 22023 for no content, or an unknown outcome
+--   The caller holds the heads and the run.
+create function heliograph._reject_ending(
+    p_project text, p_run_id text, p_turn_id text, p_outcome text, p_content jsonb, p_signals jsonb,
+    p_activations jsonb, p_base bigint, p_fields jsonb, p_bytes integer, p_limits heliograph.project_limits
+) returns jsonb language plpgsql stable as $$
+declare
+    v_rejection jsonb := heliograph._reject_deliverable(p_outcome, p_content);
+begin
+    if v_rejection is null and heliograph._exceeds(p_signals, p_bytes, p_limits.payload_bytes_max) then
+        v_rejection := heliograph._reject_signals(p_signals, p_limits);
+    end if;
+    if v_rejection is null and heliograph._exceeds(p_content, p_bytes, p_limits.blob_bytes_max) then
+        v_rejection := heliograph._reject_content(p_content, p_limits);
+    end if;
+    if v_rejection is null and p_fields is not null then
+        v_rejection := heliograph._reject_fields(p_turn_id, p_outcome, p_content, p_fields);
+    end if;
+    if v_rejection is null and p_activations -> 0 is not null then
+        v_rejection := coalesce(heliograph._reject_activations(p_project, p_run_id, p_activations, p_limits),
+                                heliograph._reject_taken(p_project, p_activations));
+    end if;
+    return coalesce(v_rejection, heliograph._reject_drafts(p_run_id, p_base, p_signals));
 end $$;
 
 -- _reject_deliverable: null, or the rejection of invalid content: a deliverable has text or fields (L0-83).
 --   raises: 22023 for no content, or an unknown outcome
-create function heliograph._reject_deliverable(p_item jsonb) returns jsonb
+create function heliograph._reject_deliverable(p_outcome text, p_content jsonb) returns jsonb
     language sql as $$
-    select case when jsonb_typeof(p_item #> '{content,text}') = 'string' or jsonb_typeof(p_item #> '{content,fields}')
-        = 'array' then
-                     case when not coalesce(p_item ->> 'outcome' in ('success', 'partial', 'failed', 'timeout',
-                                                                     'canceled'), false)
+    select case when jsonb_typeof(p_content -> 'text') = 'string' or jsonb_typeof(p_content -> 'fields') = 'array' then
+                     case when not coalesce(p_outcome in ('success', 'partial', 'failed', 'timeout', 'canceled'),
+                                            false)
                           then heliograph._invalid('outcome must be success, partial, failed, timeout or canceled') end
-                when p_item ->> 'content' is null then heliograph._invalid('a deliverable must have content')
+                when coalesce(p_content, 'null') = 'null'
+                then heliograph._invalid('a deliverable must have content')
                 else heliograph._rejection('invalid_content',
                          'the content of a deliverable must have text, a string, or fields, a list') end
 $$;
 
 -- _reject_taken: null, or the rejection of an ending that wakes a turn with a taken id, or two turns with one id. The
 --   insert finds an id that another caller takes at the same moment.
-create function heliograph._reject_taken(p_project text, p_item jsonb) returns jsonb
+create function heliograph._reject_taken(p_project text, p_activations jsonb) returns jsonb
     language sql stable as $$
     select heliograph._rejection('id_conflict', format('turn %s exists', w.turn_id))
       from (select a ->> 'turn_id' as turn_id, count(*) as more
-            from jsonb_array_elements(p_item #> '{reaction,activations}') a group by 1) w
+            from jsonb_array_elements(p_activations) a group by 1) w
       left join lateral (
            select x.agent_turn_id from heliograph.agent_turns x
             where x.project_id = p_project and x.agent_turn_id = w.turn_id offset 0) taken on true
@@ -131,26 +199,19 @@ create function heliograph._reject_taken(p_project text, p_item jsonb) returns j
      order by w.turn_id limit 1
 $$;
 
--- _reject_ending: null, or the rejection of signals or content of an ending that are too large.
-create function heliograph._reject_ending(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
-    language sql stable as $$
-    select coalesce(heliograph._reject_signals(p_item -> 'signals', p_limits),
-                    heliograph._reject_content(p_item -> 'content', p_limits))
-$$;
-
 -- _reject_fields: null, or the rejection of a successful deliverable without all required fields (L0-84, L0-85).
-create function heliograph._reject_fields(p_item jsonb, p_fields jsonb) returns jsonb
+create function heliograph._reject_fields(p_turn_id text, p_outcome text, p_content jsonb, p_fields jsonb) returns jsonb
     language sql immutable as $$
-    select case when p_fields is not null and p_item ->> 'outcome' = 'success' then (
+    select case when p_outcome = 'success' then (
         select heliograph._rejection('result_fields', format(
                    'the deliverable of turn %s lacks the required fields %s: '
-                   'add them, or end the turn as partial or failed', p_item ->> 'turn_id',
+                   'add them, or end the turn as partial or failed', p_turn_id,
                    string_agg(coalesce(f ->> 'name', format('number %s of result_fields, which has no name', n)),
                               ', ' order by n)))
           from jsonb_array_elements(p_fields) with ordinality w (f, n)
          where coalesce(heliograph._as_boolean(f -> 'required'), true)
-           and not jsonb_path_exists(p_item, '$.content.fields[*].name ? (@ == $name)', jsonb_build_object('name',
-                   f -> 'name'))
+           and not jsonb_path_exists(p_content, '$.fields[*].name ? (@ == $name)',
+                                     jsonb_build_object('name', f -> 'name'))
         having count(*) > 0) end
 $$;
 
