@@ -39,15 +39,15 @@ from heliograph.world.event_loop import new_event_loop
 OFF, RECORDED, SEAMS, OFF_AGAIN = "off", "recorded", "seams alone", "off again"
 SIDES = (OFF, RECORDED, SEAMS, OFF_AGAIN)
 BATCH = 8
-KEYS = "{agent_id,turn_id,epoch,outcome,content,signals,reaction,recording}"
 STEPS = {
     "read the JSON": "",
     "_check_json": "perform heliograph._check_json(j);",
-    "_check_reactions": f"perform heliograph._check_reactions('p_items[]', j, '{KEYS}');",
+    "_check_recording_texts": """
+        perform heliograph._check_recording_texts(array(select e ->> 'recording' from jsonb_array_elements(j) e));""",
     "write the row of the log": """
         insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, recording)
-        select 'p', 'run_' || gen_random_uuid(), 1, 7, e.signals, 'turn', now(), e.recording ->> 'body'
-          from jsonb_to_recordset(j) as e (signals jsonb, recording jsonb);""",
+        select 'p', 'run_' || gen_random_uuid(), 1, 7, e.signals, 'turn', now(), e.recording
+          from jsonb_to_recordset(j) as e (signals jsonb, recording text);""",
 }
 CALLS = ("start_runs", "claim", "finish")
 CALL_ROUNDS = 400
@@ -109,10 +109,10 @@ class Requests(NamedTuple):
     turn_id: str
     items: Mapping[str, str]
 
-    def of(self, function: str, names: Sequence[str]) -> list[msgspec.Raw]:
+    def of(self, function: str, names: Sequence[str]) -> list[Any]:
         text = self.items[function]
         return [
-            msgspec.Raw(text.replace(self.run_id, f"run_{name}").replace(self.turn_id, f"turn_{name}").encode())
+            msgspec.json.decode(text.replace(self.run_id, f"run_{name}").replace(self.turn_id, f"turn_{name}"))
             for name in names
         ]
 
