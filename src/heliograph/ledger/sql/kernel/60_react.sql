@@ -54,8 +54,8 @@ begin
                     and run_id = v_item ->> 'run_id';
                 v_woken := heliograph._commit_reactions(
                     p_project, '{1}', array[v_item ->> 'run_id'], '{null}', array[nullif(v_item -> 'signals', 'null')],
-                    array[v_item -> 'reaction'], array[heliograph._recording_of(v_item -> 'recording')], array[v_settles_from - 1], 0,
-                    p_now);
+                    array[v_item -> 'reaction'], array[heliograph._recording_of(v_item -> 'recording')],
+                    array[v_settles_from - 1], 0, p_now);
             exception when data_exception or integrity_constraint_violation then
                 v_verdict := heliograph._rejection(sqlstate, sqlerrm);
             end;
