@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from heliograph.redaction import STARS, is_clean, redacted, redacted_text
+from heliograph.redaction import STARS, is_clean, redacted, redacted_text, start_of_open_secret
 
 _LENGTH_MIN = 16  # a shorter text contains no key
 # Patterns are compiled by their first use: most commands need none.
@@ -43,6 +43,7 @@ _HINT_BYTES = tuple(hint.encode() for hint in _HINTS)
 _WORD_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+/=~"
 _STARTS = r"(?<![A-Za-z0-9])(?:sk-|[rs]k_(?:live|test)_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|hf_|npm_|pypi-|AKIA|ASIA|AIza|ya29\.|eyJ)"
 _SCHEMES = r"\b(?i:bearer|basic)\s+\Z"
+_OPEN_MAX = 16_000  # characters of a secret that continues
 _SCHEME_LENGTH_MAX = 20  # of a scheme and the blanks after it
 _BLOCK, _PLACE = "-----BEGIN ", "://"
 _OPEN_BLOCK = r"-----BEGIN [A-Z ]*(?:-{1,4}|-----[^-]*)?"
@@ -70,8 +71,18 @@ def json_without_secrets(value: Any) -> bytes:
     return msgspec.json.encode(without_secrets(msgspec.json.decode(data)))
 
 
-def start_of_open_key(text: str) -> int:
-    """The position in a text from which on it may become a key when it continues; its length if there is none."""
+def clean_and_open(text: str) -> tuple[str, str]:
+    """Divide the beginning of a text: what is complete, with stars in place of secrets, and an end that may become a secret when it continues."""
+    text = redacted_text(text)
+    start = _start_of_open_key(text)
+    if (earlier := start_of_open_secret(text)) < start:
+        start = _start_of_open_key(text[:earlier])  # the end of a key may be the beginning of a secret
+    if len(text) - start > _OPEN_MAX:
+        start = len(text)
+    return text_without_secrets(text[:start]), text[start:]
+
+
+def _start_of_open_key(text: str) -> int:
     block = text.rfind(_BLOCK)
     if block >= 0 and re.fullmatch(_OPEN_BLOCK, text[block:]):
         return block

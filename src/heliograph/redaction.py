@@ -111,6 +111,17 @@ def is_clean(text: str | bytes) -> bool:
     return True
 
 
+def start_of_open_secret(text: str) -> int:
+    """The position in a text from which on it may become a known secret when it continues; its length if there is none."""
+    longest = 0
+    for needle, _ in _kept.needles:
+        for length in range(min(len(needle) - 1, len(text)), longest, -1):
+            if text.endswith(needle[:length]):
+                longest = length
+                break
+    return len(text) - longest
+
+
 def guard_logs() -> None:
     """Redact the records of Heliograph's loggers, for every handler."""
     for name in (*LOGGERS, "asyncio"):

@@ -341,13 +341,24 @@ async def test_terminal_escapes_what_its_encoding_lacks_and_ends_when_it_is_clos
             await receive([logged(2)])
 
 
-def test_streamed_text_with_a_secret_is_redacted_before_it_is_broken_into_lines() -> None:
-    keep_out("canary first line\ncanary second line")
+def test_long_word_at_the_end_of_a_streamed_text_is_whole() -> None:
     lines: list[str] = []
     view = SignalLines(lines.append)
-    for delta in ("the key: canary first", " line\ncanary second line and more\n"):
-        view.show(logged(1, "text:delta", {"content": delta}))
-    assert [line.split("  ")[-1].strip() for line in lines] == ["the key: *** and more"]
+    view.show(logged(1, "text:delta", {"content": f"see https://example.org/{'a' * 300}"}))
+    view.flush()
+    assert "".join(line.split("  ")[-1].strip() for line in lines) == f"seehttps://example.org/{'a' * 300}"
+
+
+@pytest.mark.parametrize("step", [1, 5, 17, 60])
+def test_streamed_text_with_a_secret_is_redacted_before_it_is_broken_into_lines(step: int) -> None:
+    keep_out("canary first line\ncanary second line", "unbroken-canary-" * 9)
+    said = f"the key: canary first line\ncanary second line and {'unbroken-canary-' * 9} can\ncanary first\n"
+    lines: list[str] = []
+    view = SignalLines(lines.append)
+    for start in range(0, len(said), step):
+        view.show(logged(1, "text:delta", {"content": said[start : start + step]}))
+    view.flush()
+    assert [line.split("  ")[-1].strip() for line in lines] == ["the key: *** and *** can", "canary first"]
 
 
 @pytest.mark.parametrize(

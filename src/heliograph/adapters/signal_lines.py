@@ -6,14 +6,13 @@ from collections.abc import Callable
 from datetime import datetime
 
 from heliograph.error_text import printable, safe_repr
-from heliograph.key_patterns import start_of_open_key, text_without_secrets
+from heliograph.key_patterns import clean_and_open, text_without_secrets
 from heliograph.signals.model import Signal
 from heliograph.signals.signal_text import WHOLE, clock, line_payload, text_of
 from heliograph.signals.trace import DELTA_NAMES
 
 TEXT_WIDTH = 100
 _AHEAD = 16  # characters that follow the end of a line within a word: a key that begins in the line has begun to be one
-_OPEN_MAX = 16_000  # characters of a key that continues
 
 
 class SignalLines:
@@ -46,12 +45,10 @@ class SignalLines:
     def _add(self, delta: Signal) -> None:
         key = (delta.run_id, delta.agent or "", delta.name)
         at, text = self._texts.get(key, (delta.timestamp, ""))
-        text += text_of(delta.payload)
-        start = start_of_open_key(text)
-        start = start if len(text) - start <= _OPEN_MAX else len(text)
-        # redacted as a whole: the end of a line may be in the middle of a secret
-        *ready, rest = _wrapped(text_without_secrets(text[:start]))
-        rest += text[start:]
+        # divided before it is broken into lines: the end of a line may be in the middle of a secret
+        clean, rest_of_secret = clean_and_open(text + text_of(delta.payload))
+        *ready, rest = _wrapped(clean)
+        rest += rest_of_secret
         for each in ready:
             self._text(at, delta.name, key[1], each)
         self._texts[key] = (delta.timestamp if ready else at, rest)
@@ -59,8 +56,9 @@ class SignalLines:
     def _flush(self, run_id: str, agent: str) -> None:
         for key in [key for key in self._texts if key[:2] == (run_id, agent)]:
             at, text = self._texts.pop(key)
-            if text.strip():  # `safe_repr` redacts the key that it may end with
-                self._text(at, key[2], agent, text)
+            for each in _wrapped(text_without_secrets(text)):
+                if each.strip():
+                    self._text(at, key[2], agent, each)
 
     def _text(self, at: datetime, name: str, agent: str, text: str) -> None:
         self._row(at, "", name, agent, safe_repr(text, 2 * TEXT_WIDTH))
