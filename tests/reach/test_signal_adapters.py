@@ -349,6 +349,7 @@ def test_long_word_at_the_end_of_a_streamed_text_is_whole() -> None:
     assert "".join(line.split("  ")[-1].strip() for line in lines) == f"seehttps://example.org/{'a' * 300}"
 
 
+@pytest.mark.proves("P-29")
 @pytest.mark.parametrize("step", [1, 5, 17, 60])
 def test_streamed_text_with_a_secret_is_redacted_before_it_is_broken_into_lines(step: int) -> None:
     keep_out("canary first line\ncanary second line", "unbroken-canary-" * 9)
