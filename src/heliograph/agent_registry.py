@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from heliograph.app_checks import check_tools, hooks_of, name_of_function, named
 from heliograph.control.pool_names import DEFAULT_POOL
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from heliograph.policy.retry import RetryPolicy
     from heliograph.signals.model import Signal
 
+    Hook: TypeAlias = Callable[[PhaseContext[AppState, AppDeps]], Any]
+
 T = TypeVar("T")
 A = TypeVar("A", bound=Agent)
 
@@ -60,12 +62,12 @@ class AgentRegistry(Generic[AppState, AppDeps]):
 
     @overload
     def agent(
-        self, *, name: str | None = None, when: Callable[[AppState], bool] | None = None, **options: Unpack[FunctionAgentOptions]
+        self, *, name: str | None = None, when: Callable[[AppState], bool] | None = None, **options: Unpack[FunctionAgentOptions[Hook[AppState, AppDeps]]]
     ) -> Register[AppState, AppDeps]: ...  # fmt: skip
 
     @overload
     def agent(
-        self, *, name: str | None = None, when: Callable[[AppState, Signal[Any]], bool], **options: Unpack[FunctionAgentOptions]
+        self, *, name: str | None = None, when: Callable[[AppState, Signal[Any]], bool], **options: Unpack[FunctionAgentOptions[Hook[AppState, AppDeps]]]
     ) -> Register[AppState, AppDeps]: ...  # fmt: skip
 
     def agent(
@@ -120,21 +122,21 @@ class AgentRegistry(Generic[AppState, AppDeps]):
     def prompt_agent(
         self, name: str, prompt: str | Callable[[Context[AppState, AppDeps]], str], *, model: Any = None,
         output: type[Output] | None = None, system: str | None = None, when: Callable[[AppState], bool] | None = None,
-        **options: Unpack[PromptAgentOptions],
+        **options: Unpack[PromptAgentOptions[Hook[AppState, AppDeps]]],
     ) -> AgentSpec[Output]: ...  # fmt: skip
 
     @overload
     def prompt_agent(
         self, name: str, prompt: str | Callable[[Context[AppState, AppDeps]], str], *, model: Any = None,
         output: type[Output] | None = None, system: str | None = None, when: Callable[[AppState, Signal[Any]], bool],
-        **options: Unpack[PromptAgentOptions],
+        **options: Unpack[PromptAgentOptions[Hook[AppState, AppDeps]]],
     ) -> AgentSpec[Output]: ...  # fmt: skip
 
     @overload
     def prompt_agent(
         self, name: str, prompt: str | Callable[[Context[AppState, AppDeps]], str], *, model: Any = None,
         output: UnionType | _SpecialForm, system: str | None = None, when: Callable[..., bool] | None = None,
-        **options: Unpack[PromptAgentOptions],
+        **options: Unpack[PromptAgentOptions[Hook[AppState, AppDeps]]],
     ) -> AgentSpec[Any]: ...  # fmt: skip
 
     def prompt_agent(

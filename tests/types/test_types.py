@@ -65,6 +65,10 @@ MISTAKES = {
     "the payload of a definition is no object": ('ctx.emit(noted, {"text": "a title"})', 'ctx.emit(noted, "a title")'),
     "the output of an agent's function has another type": ("counter(ctx) + 1", "counter(ctx).upper()"),
     "a prompt of another state": ("def request(ctx: Context[Post])", "def request(ctx: Context[Review])"),
+    "a hook of another application": ("async def judge(ctx: PhaseContext[Post])", "async def judge(ctx: PhaseContext[Review])"),
+    "a hook that reads an unknown field": ("print(ctx.outcome, ctx.state.words)", "print(ctx.outcome, ctx.state.wrds)"),
+    "a hook of a model agent that reads an unknown attribute": ("GoalAchieved(output=ctx.iteration)", "GoalAchieved(output=ctx.iterations)"),
+    "a signal that is followed has no such attribute": ("each.name async for each in known", "each.nam async for each in known"),
     "a prompt that is no text": ("str:\n    return ctx.state.text\n\n\nreviewer", "int:\n    return ctx.state.words\n\n\nreviewer"),
     "a subscriber of a pattern takes no signal": ("def keep(signal: Signal)", "def keep(signal: int)"),
     "a subscriber of another payload": ("signal: Signal[Counted]", "signal: Signal[Review]"),
@@ -106,7 +110,7 @@ def test_applications_of_the_file_are_valid_when_they_run() -> None:
     values = runpy.run_path(str(USER_FILE))
     agents = [list(values[name].workflow.agents) for name in ("app", "notes", "anything")]
     assert agents == [
-        ["counter", "editor", "cashier", "lead", "title", "Critic", "reviewer", "writer", "critics"],
+        ["counter", "editor", "cashier", "lead", "title", "Critic", "desk", "reviewer", "writer", "critics"],
         ["first"],
         ["second"],
     ]

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from heliograph import (
     Call,
     CallResult,
+    Client,
     Context,
     Delegation,
     Heliograph,
@@ -21,7 +22,7 @@ from heliograph import (
     tool,
 )
 from heliograph.agents import Agent, AgentSpec
-from heliograph.phases import PhaseContext
+from heliograph.phases import GoalAchieved, IterationNeeded, PhaseContext, Plan
 
 
 class Post(BaseModel):
@@ -154,6 +155,19 @@ class Critic(Agent):
         return ctx.state.words
 
 
+def open_desk(ctx: PhaseContext[Post, Clients]) -> None:
+    ctx.working_memory["sender"] = ctx.deps.sender
+
+
+async def judge(ctx: PhaseContext[Post]) -> GoalAchieved | IterationNeeded:
+    return GoalAchieved() if ctx.iteration > 1 else IterationNeeded(ctx.state.verdict)
+
+
+@app.agent(on_request=True, init=open_desk, reflect=judge, terminate=lambda ctx: print(ctx.outcome, ctx.state.words))
+async def desk(ctx: Context[Post]) -> str:
+    return ctx.state.text
+
+
 @app.on_signal(counted)
 def watch(signal: Signal[Counted]) -> None:
     print(signal.payload.words + 1)
@@ -170,7 +184,7 @@ def request(ctx: Context[Post]) -> str:
 
 reviewer = app.prompt_agent(
     "reviewer", lambda ctx: ctx.state.text, output=Review, tools=[price, mail], when=lambda post: post.words > 5,
-    activate_on=[counted], priority="high",
+    activate_on=[counted], priority="high", init=open_desk, plan=Plan, reflect=lambda ctx: GoalAchieved(output=ctx.iteration),
 )  # fmt: skip
 writer = app.prompt_agent("writer", "Write about {state.text}.", on_request=True)
 critics = app.prompt_agent("critics", request, output=Review | None, activate_on=["note:taken"])
@@ -184,6 +198,11 @@ async def chat(session: Session) -> str:
     reply = await session.send("Hello")
     history = await session.history(limit=5)
     return reply.text if reply.outcome == "success" else history[0].text
+
+
+async def names_of(client: Client) -> list[str]:
+    known = await client.follow("run_1")
+    return [each.name async for each in known] + [each.id async for each in client.follow("run_1", after=3)]
 
 
 async def main() -> None:

@@ -1,9 +1,12 @@
-"""The options of agents as types, for `Heliograph.agent`, `Heliograph.prompt_agent` and `tool_agent`. `AgentSpec` describes each."""
+"""The options of agents as types, for `Heliograph.agent`, `Heliograph.prompt_agent` and `tool_agent`. `AgentSpec` describes each.
+
+Their type parameter is that of a hook: the applications know the context of their hooks, and this module does not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 from heliograph.definitions.agent import AfterUntrusted, Effect, Priority
 from heliograph.definitions.lifecycle import Lifecycle
@@ -11,11 +14,19 @@ from heliograph.policy.retry import RetryPolicy
 from heliograph.types import NotGiven
 
 if TYPE_CHECKING:
+    from types import UnionType
+    from typing import TypeAlias, _SpecialForm
+
     from heliograph.definitions.circuit_breakers import CircuitBreaker
     from heliograph.definitions.signal_definition import SignalDefinition
 
+    Form: TypeAlias = type[object] | UnionType | _SpecialForm | Mapping[str, Any]
 
-class SharedOptions(TypedDict, total=False):
+
+Hook = TypeVar("Hook")
+
+
+class SharedOptions(TypedDict, Generic[Hook], total=False):
     """The options that every agent may have."""
 
     activate_on: Sequence[str | SignalDefinition[Any]]
@@ -38,8 +49,8 @@ class SharedOptions(TypedDict, total=False):
     budget: Mapping[str, int | float] | None
     trusted: bool
     version: str
-    init: Callable[[Any], Any] | None
-    terminate: Callable[[Any], Any] | None
+    init: Hook | None
+    terminate: Hook | None
     lifecycle: Lifecycle | None
     credentials: Sequence[str]
     task_schema: Any
@@ -47,19 +58,19 @@ class SharedOptions(TypedDict, total=False):
     agents: Sequence[str]
 
 
-class FunctionAgentOptions(SharedOptions, total=False):
+class FunctionAgentOptions(SharedOptions[Hook], total=False):
     """The options of an agent that is a function or a class."""
 
-    plan: Callable[[Any], Any] | None
-    reflect: Callable[[Any], Any] | None
+    plan: Hook | None
+    reflect: Hook | None
     model: Any
 
 
-class PromptAgentOptions(SharedOptions, total=False):
+class PromptAgentOptions(SharedOptions[Hook], total=False):
     """The options of an agent that calls a model, beside its prompt, model, output and system text."""
 
-    plan: Any  # True, a type or a JSON Schema: the model writes the plan
-    reflect: Any
+    plan: Hook | Form | bool | None  # True, a type or a JSON Schema: the model writes the plan
+    reflect: Hook | Form | bool | None
     contexts: Mapping[str, str] | Callable[[Any], Mapping[str, str | None]] | None
     max_steps: int
     must_end_with: str | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ class ToolPlan:
         return Plan([ToolStep(self.tool, arguments)])
 
 
-def tool_agent(tool: Tool, **options: Unpack[SharedOptions]) -> AgentSpec:
+def tool_agent(tool: Tool, **options: Unpack[SharedOptions[Callable[[Any], Any]]]) -> AgentSpec:
     """Define an agent with the name of a tool that executes it, for `Heliograph.add`. A gateway sends it the `tool_call`s of others.
 
     options: those of `Heliograph.agent`. By default the tool runs without approval after an untrusted task, because every received task
