@@ -16,7 +16,7 @@ from tests.runtime.kit import Rig
 from tests.runtime.test_run_forks import Shop, first_run, fork
 
 pytestmark = pytest.mark.more
-_PRUNED = {"unknown_run", "pruned_signal", "pruned_turn"}
+_PRUNED = {"unknown_run", "pruned_run", "pruned_signal", "pruned_turn"}
 _RUNS = 5
 
 
@@ -64,6 +64,12 @@ async def test_fork_beside_a_prune_shares_a_whole_log_or_is_rejected(rig: Rig) -
     await prune(rig)  # forks before the runs that they share
     await prune(rig)
     assert await rig.runtime.reader.runs(10) == []
+    for read in (rig.runtime.reader.run("run-1"), fork_run(rig.runtime, shop.app.workflow, "run-1", 3, None, None)):
+        with pytest.raises(
+            NotFound, match=r"run run-1 is pruned .*; to keep runs for longer, give helio db prune"
+        ) as caught:
+            await read
+        assert caught.value.code == "pruned_run"
 
 
 async def test_calls_for_one_fork_at_the_same_time_make_one(rig: Rig) -> None:
@@ -89,7 +95,7 @@ async def test_fork_of_a_pruned_fork_remains_and_can_be_forked(rig: Rig) -> None
     assert await prune(rig) == 1
     with pytest.raises(NotFound) as caught:
         await fork_run(rig.runtime, shop.app.workflow, "middle", 1)
-    assert caught.value.code == "unknown_run"
+    assert caught.value.code == "pruned_run"
     await fork_run(rig.runtime, shop.app.workflow, "late", 2, {"amount": 1}, "again")
     for name in ("late", "again"):
         result = await rig.run(shop.app, run_id=name)

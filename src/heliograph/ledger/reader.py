@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from heliograph.error_text import safe_repr
-from heliograph.errors import KernelRejected, NotFound
+from heliograph.errors import HeliographError, KernelRejected, NotFound
 from heliograph.ids import split_signal_id
 from heliograph.ledger.causes import CausalReader
 from heliograph.ledger.decoding import MARK, decode, read_rows
@@ -78,12 +78,20 @@ class Reader:
         return LoadReader(self._database, self._project)
 
     async def run(self, run_id: str) -> RunRow:
-        """Read one run. Raises NotFound (`unknown_run`)."""
+        """Read one run. Raises NotFound (`unknown_run`, `pruned_run`)."""
         rows = await self._rows(RunRow, "run_overview", "run_id = $2", run_id)
         if not rows:
+            await self._check_not_pruned(run_id)
             raise NotFound(f"no run {safe_repr(run_id)} in project {self._project}; helio run list lists the newest",
                            code="unknown_run")  # fmt: skip
         return rows[0]
+
+    async def _check_not_pruned(self, run_id: str) -> None:
+        try:
+            await self.causes.tree(run_id, 0, 1)
+        except HeliographError as error:  # a login may not have the right to ask
+            if error.code == "pruned_run":
+                raise
 
     async def trace_of_run(self, run_id: str) -> dict[str, Any]:
         """Read what the memory of a run keeps of its caller's trace; empty for an unknown run."""
