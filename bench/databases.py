@@ -40,7 +40,7 @@ async def rounds(server: TestServer, count: int, test_ms: float) -> dict[str, li
         await asyncio.sleep(test_ms / 1000)  # the test
         databases.release(url)
     databases.close()
-    connection = await asyncpg.connect(server.url("postgres"))
+    connection = await asyncpg.connect(server.admin_url)
     name = f"bench_{os.getpid()}"
     copies = {
         "template, file_copy": f"template {template_name()} strategy file_copy",
@@ -81,7 +81,7 @@ def main() -> int:
         try:
             asyncio.run(server.create())  # makes the template
             with ProcessPoolExecutor(options.processes) as pool:
-                url = server.url("postgres")
+                url = server.admin_url
                 each_process = [url], [options.rounds], [options.test_ms]
                 for each in pool.map(measure, *(values * options.processes for values in each_process)):
                     for kind, values in each.items():

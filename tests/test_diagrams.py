@@ -33,7 +33,8 @@ def test_drawing_is_current_and_loads_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", diagrams.drawings())
 def test_drawing_is_on_a_page(name: str) -> None:
-    assert any(f"images/{name})" in page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert any(f"images/{name})" in page.read_text(encoding="utf-8") for page in pages)
 
 
 def test_phases_show_every_transition_of_the_table() -> None:

@@ -165,7 +165,7 @@ def test_every_example_runs(
         encoding="utf-8"
     ):  # the page's test runs use the server of this run, and make none
         server: TestServer = request.getfixturevalue("postgres")
-        monkeypatch.setenv("HELIOGRAPH_TEST_DATABASE_URL", server.url("postgres"))
+        monkeypatch.setenv("HELIOGRAPH_TEST_DATABASE_URL", server.admin_url)
     if page not in FIRST_STEPS and any(block.is_run for block in blocks(page.read_text(encoding="utf-8"))):
         # a copy keeps the owner of the files, and the permissions
         subprocess.run(["cp", "-a", prepared_home, folder / ".heliograph"], check=True)

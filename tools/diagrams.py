@@ -137,6 +137,23 @@ def _border(box: Box, x: float, y: float) -> tuple[float, float]:
     return cx + dx * scale, cy + dy * scale
 
 
+WHOLE = Diagram(
+    "Your program, helio or a webhook starts runs, sends messages and approves. PostgreSQL has the runs, and rings a doorbell. Any number of workers "
+    "claim turns, call models and tools, and commit the results. If a worker dies, its lease expires and another worker continues.",
+    {
+        "program": Box(0, 0, "your program,\nhelio, a webhook"),
+        "postgres": Box(0, 1.4, "PostgreSQL: runs, state,\nsignals, turns, leases", "store"),
+        "readers": Box(0, 2.8, "streams, webhooks,\ntraces, replays"),
+        "workers": Box(2.1, 1.4, "workers: any number,\non any machine"), "models": Box(3.9, 1.4, "models, tools,\nMCP servers"),
+        "dead": Box(2.1, 2.8, "a worker is killed:\nits lease expires", "fail"),
+    },
+    [
+        Arrow("program", "postgres", "start, send, approve"), Arrow("postgres", "readers", "signals"),
+        Arrow("postgres", "workers", "a doorbell, then a turn", 34), Arrow("workers", "postgres", "one commit", 34),
+        Arrow("workers", "models", "calls"), Arrow("workers", "dead"), Arrow("dead", "postgres", "another continues", 34),
+    ],
+)  # fmt: skip
+
 SIGNALS = Diagram(
     "workflow:start wakes the agents mood and topic. They emit mood:known and topic:known. The agent writer waits for both.",
     {
@@ -201,7 +218,7 @@ def phases() -> Diagram:
 def drawings() -> dict[str, str]:
     """The text of each drawing by the name of its file."""
     return {
-        "signals.svg": drawn(SIGNALS), "turn.svg": drawn(TURN), "replay.svg": drawn(REPLAY), "phases.svg": drawn(phases()),
+        "whole.svg": drawn(WHOLE), "signals.svg": drawn(SIGNALS), "turn.svg": drawn(TURN), "replay.svg": drawn(REPLAY), "phases.svg": drawn(phases()),
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Regenerate the parts of docs/ that come from the code: signals, errors, states, phases and kernel functions.
+"""Regenerate the parts of docs/ and README.md that come from the code or from kept figures: signals, errors, states, kernel functions, times.
 
     python -m tools.docs            write them again
     python -m tools.docs --check    fail when one is stale
@@ -128,7 +128,26 @@ def constant(node: dict[str, Any]) -> Any:
     return node["sval"]["sval"] if "sval" in node else node["ival"].get("ival", 0)
 
 
+def render_figures() -> str:
+    """Render the CPU time of works A and B at 16 callers beside that of other systems, from the kept run of `make bench`."""
+    rows = json.loads((DOCS.parent / "bench" / "results" / "reference.json").read_text(encoding="utf-8"))["rows"]
+    spent = {
+        (row["work"], row["name"]): row["figures"]["CPU µs"]["median"] for row in rows if row["load"] == "16 callers"
+    }
+    names = {
+        "heliograph": "Heliograph",
+        "DBOS, direct": "DBOS",
+        "LangGraph, sync": "LangGraph",
+        "Absurd, 20 ms poll": "Absurd",
+    }
+    lines = ["| CPU time | " + " | ".join(names.values()) + " |", "|---|" + "---:|" * len(names)]
+    for work, text in (("A", "a durable job"), ("B", "a durable turn with a call that suspends it")):
+        lines.append(f"| {text} | " + " | ".join(f"{spent[work, name]:,.0f} µs" for name in names) + " |")
+    return "\n".join(lines) + "\n"
+
+
 PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("../README.md", render_figures),
     ("reference/signals.md", render_catalog),
     ("reference/errors.md", render_errors),
     ("reference/errors.md", render_codes),
@@ -157,7 +176,7 @@ def main() -> int:
         before = path.read_text(encoding="utf-8")
         after = renewed(before, render())
         if after != before:
-            stale.append(f"docs/{name}")
+            stale.append(path.resolve().relative_to(DOCS.parent).as_posix())
             if "--check" not in sys.argv[1:]:
                 path.write_text(after, encoding="utf-8")
     if stale and "--check" in sys.argv[1:]:

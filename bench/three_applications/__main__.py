@@ -7,7 +7,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 APPLICATIONS = {"triage": "support triage with approvals", "documents": "fan-out over 30 documents", "chat": "chat"}
-SYSTEMS = {"heliograph": "Heliograph", "langgraph": "LangGraph", "pydantic_ai": "pydantic-ai"}
+SYSTEMS = {"heliograph": "Heliograph", "langgraph": "LangGraph", "temporal": "Temporal", "pydantic_ai": "pydantic-ai"}
 
 
 def lines_of_code(text: str) -> int:

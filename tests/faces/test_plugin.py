@@ -73,7 +73,7 @@ def test_project_outside_the_tree_uses_the_fixtures_without_any_line_in_conftest
     tmp_path: Path, postgres: TestServer
 ) -> None:
     done = run_pytest(project(tmp_path, PROJECT), "-o", "asyncio_mode=auto", "-o", "pythonpath=.",
-                      HELIOGRAPH_TEST_DATABASE_URL=postgres.url("postgres"))  # fmt: skip
+                      HELIOGRAPH_TEST_DATABASE_URL=postgres.admin_url)  # fmt: skip
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     shown = [line.removeprefix("E").strip() for line in done.stdout.splitlines() if line.startswith("E ")]
     assert "nearest miss: #9 state:words:changed by counter" in shown, done.stdout
@@ -100,7 +100,7 @@ def test_server_is_ready_before_the_first_test_that_needs_it_begins(tmp_path: Pa
                 assert not request.node.is_ready
             """,
     }
-    folder, url = project(tmp_path, files), postgres.url("postgres")
+    folder, url = project(tmp_path, files), postgres.admin_url
     for name in ("test_first.py", "test_other.py"):
         done = run_pytest(folder, name, HELIOGRAPH_TEST_DATABASE_URL=url)
         assert "1 passed" in done.stdout, done.stdout + done.stderr
@@ -240,7 +240,7 @@ async def test_template_is_used_only_once_its_installation_is_complete(
     monkeypatch.setattr(postgres, "_has_template", False)
     with pytest.raises(KeyboardInterrupt):
         await postgres.create()
-    connection = await asyncpg.connect(postgres.url("postgres"))
+    connection = await asyncpg.connect(postgres.admin_url)
     try:
         assert not await connection.fetchval("select true from pg_database where datname = $1", template)
         await connection.execute(f"drop database {template}_unfinished with (force)")
@@ -251,7 +251,7 @@ async def test_template_is_used_only_once_its_installation_is_complete(
 async def test_next_database_is_made_and_the_last_one_dropped_while_a_test_runs(
     postgres: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = await asyncpg.connect(postgres.url("postgres"))
+    connection = await asyncpg.connect(postgres.admin_url)
 
     async def existing(*urls: str) -> int:
         names = [urlsplit(url).path.lstrip("/") for url in urls]

@@ -205,7 +205,7 @@ def test_project_records_and_replays_with_every_async_plugin_and_test_process(
     tmp_path: Path, postgres: TestServer
 ) -> None:
     folder = project(tmp_path, PROJECT)
-    url = postgres.url("postgres")
+    url = postgres.admin_url
     refused = run_pytest(folder, "--heliograph-record", CI="true")
     assert (refused.returncode, "the variable CI is set" in refused.stderr) == (4, True), refused.stderr
     options = ["-q", "-o", "pythonpath=.", "-o", "asyncio_mode=strict"]

@@ -91,7 +91,7 @@ async def beside(connections: Connections, kernel: Kernel) -> AsyncIterator[Conn
 async def empty_url(postgres: TestServer) -> AsyncIterator[str]:
     """A database with nothing in it."""
     name = f"empty_{os.getpid()}_{next(_EMPTY)}"
-    outside = await asyncpg.connect(postgres.url("postgres"))
+    outside = await asyncpg.connect(postgres.admin_url)
     await outside.execute(f'create database "{name}"')
     yield postgres.url(name)
     await postgres.drop(postgres.url(name))

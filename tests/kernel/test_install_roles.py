@@ -34,7 +34,7 @@ def cluster(postgres: TestServer, tmp_path_factory: pytest.TempPathFactory) -> I
 @asynccontextmanager
 async def database(server: TestServer, owner: str = "") -> AsyncIterator[str]:
     name = f"roles_{next(_numbers)}"
-    outside = await asyncpg.connect(server.url("postgres"))
+    outside = await asyncpg.connect(server.admin_url)
     await outside.execute(f"create database {name} {f'owner {owner}' if owner else ''}")
     yield server.url(name)
     await outside.execute(f"drop database {name} with (force)")
@@ -50,7 +50,7 @@ async def roles(connection: asyncpg.Connection) -> list[str]:
 
 async def forget_roles(server: TestServer) -> None:
     """As in a cluster in which nothing was ever installed."""
-    outside = await asyncpg.connect(server.url("postgres"))
+    outside = await asyncpg.connect(server.admin_url)
     for name in await roles(outside):
         await outside.execute(f"drop owned by {name}; drop role {name}")
     await outside.close()
@@ -60,7 +60,7 @@ async def forget_roles(server: TestServer) -> None:
 async def someone(server: TestServer, rights: str = "") -> AsyncIterator[str]:
     """A login that is no superuser."""
     name = f"someone_{next(_numbers)}"
-    outside = await asyncpg.connect(server.url("postgres"))
+    outside = await asyncpg.connect(server.admin_url)
     await outside.execute(f"create role {name} login password '{PASSWORD}' nosuperuser {rights}")
     yield name
     await outside.execute(f"drop owned by {name} cascade; drop role {name}")

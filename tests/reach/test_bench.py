@@ -103,7 +103,7 @@ class Instant:
 
 @pytest.fixture
 def place(postgres: TestServer) -> Place:
-    return Place(postgres.url("postgres"), find_binaries(18))
+    return Place(postgres.admin_url, find_binaries(18))
 
 
 @pytest.mark.more

@@ -64,7 +64,7 @@ class PostgresGround:
 class TestPostgresDoorbell(DoorbellConformance):
     @pytest_asyncio.fixture
     async def ground(self, postgres: TestServer, database_url: str) -> AsyncIterator[PostgresGround]:
-        admin = await asyncpg.connect(postgres.url("postgres"))
+        admin = await asyncpg.connect(postgres.admin_url)
         made = PostgresGround(postgres, database_url, admin)
         yield made
         await made.restore()

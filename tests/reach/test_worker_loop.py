@@ -33,7 +33,7 @@ def test_chosen_tests_pass_on_the_event_loop_of_a_worker(postgres: TestServer) -
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", PLUGIN,
                "-m", "not more and not long", *CHOSEN]  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment["HELIOGRAPH_TEST_DATABASE_URL"] = postgres.url("postgres")
+    environment["HELIOGRAPH_TEST_DATABASE_URL"] = postgres.admin_url
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-5000:]
     assert " passed" in ran.stdout

@@ -59,7 +59,7 @@ class TestServer:
     """A server whose databases live as long as a test does.
 
     home, version: an embedded server under that folder. url: an existing server instead, with a login that may create
-    databases.
+    databases. `admin_url` is the URL of a database of the server that is none of a test.
     """
 
     __test__ = False  # its name begins as pytest's own do
@@ -67,19 +67,19 @@ class TestServer:
     def __init__(self, home: Path, version: int = 18, url: str | None = None):
         self.version = version
         self._embedded = None if url else open_embedded(home, version=version, settings=_SETTINGS)
-        self._admin_url = url or (self._embedded.url if self._embedded else "")
+        self.admin_url = url or (self._embedded.url if self._embedded else "")
         # containers that share a server have processes of the same number
         self._names = (f"test_{os.getpid()}_{secrets.token_hex(4)}_{number}" for number in count(1))
         self._has_template = False
 
     def url(self, database: str) -> str:
-        return urlunsplit(urlsplit(self._admin_url)._replace(path=f"/{database}"))
+        return urlunsplit(urlsplit(self.admin_url)._replace(path=f"/{database}"))
 
     async def prepare(self) -> None:
         """Make the template of the databases, unless there is one."""
         if self._has_template:
             return
-        connection = await asyncpg.connect(self._admin_url)
+        connection = await asyncpg.connect(self.admin_url)
         try:
             await self._make_template(connection)
             self._has_template = True
@@ -90,7 +90,7 @@ class TestServer:
         """The URL of a new database with the schema installed."""
         name = next(self._names)
         await self.prepare()
-        connection = await asyncpg.connect(self._admin_url)
+        connection = await asyncpg.connect(self.admin_url)
         try:
             await connection.execute(f'create database "{name}" template {template_name()} strategy file_copy')
         finally:
@@ -100,7 +100,7 @@ class TestServer:
     async def drop(self, url: str) -> None:
         """Remove a database that `create` made, and close its connections."""
         name = urlsplit(url).path.lstrip("/")
-        connection = await asyncpg.connect(self._admin_url)
+        connection = await asyncpg.connect(self.admin_url)
         try:
             await connection.execute(f'drop database if exists "{name}" with (force)')
         finally:
