@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from statistics import median
 
 import pytest
 
+from heliograph.ledger.kernel import KERNEL
 from tests.kernel.circuits import breaker, fail, half_open, opened, try_call
 from tests.kernel.filled import BREAKER
-from tests.kernel.kit import Connect, Item, Kernel, turn_item
+from tests.kernel.kit import Connect, Item, Kernel, encoded, turn_item
 from tests.kernel.waits import begin, record
 
 WRITTEN = """select sum(n_tup_ins + n_tup_upd + n_tup_del)::bigint from pg_stat_xact_user_tables
@@ -33,13 +33,10 @@ async def test_open_breaker_answers_in_less_than_five_milliseconds(kernel: Kerne
     """The median of many rejections, as the server measures them; a busy machine delays some, not half of them."""
     claimed = await opened(kernel)
     item = turn_item(claimed, call_id="c9", tool="charge", circuit_breaker=BREAKER)
-    plans = [
-        await kernel.connection.fetchval(
-            "explain (analyze, format json) select heliograph.begin_call($1, $2::text::jsonb, $3)",
-            kernel.project, json.dumps([item]), kernel.now,
-        )
-        for _ in range(101)
-    ]  # fmt: skip
+    definition = KERNEL["begin_call"]
+    given = definition.values([kernel.project, [item]], encoded)
+    explained = f"explain (analyze, format json) {definition.statement(f'${len(given) + 1}::timestamptz')}"
+    plans = [await kernel.connection.fetchval(explained, *given, kernel.now) for _ in range(101)]
     assert median(plan[0]["Execution Time"] for plan in plans) < 5
     assert (await begin(kernel, claimed, "c9", circuit_breaker=BREAKER))["code"] == "CIRCUIT_OPEN"
 

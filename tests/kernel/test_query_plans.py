@@ -289,9 +289,10 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
         ("release", "select heliograph.release('filled', $1, now())", [[turn_item(claimed)]], {"agent_state_head_pkey", "leases_pkey"}),
         ("defer", "select heliograph.defer('filled', $1, now())", [[turn_item(claimed, delay_seconds=1)]],
          {"agent_state_head_pkey", "agent_inbox_pkey"}),
-        ("begin and record", "select heliograph.begin_call('filled', $1, now()), heliograph.record_call('filled', $2::text[], $3::text[], $4::bigint[],"
+        ("begin and record", f"select heliograph.begin_call('filled', $1::text[], $2::text[], $3::bigint[], '{{c1}}', {_NULL}, '{{x}}', {', '.join(7 * [_NULL])},"
+                             " now()), heliograph.record_call('filled', $1::text[], $2::text[], $3::bigint[],"
                              f" '{{c1}}', '{{success}}', '{{1}}', {', '.join(11 * [_NULL])}, now())",
-         [[turn_item(claimed, call_id="c1", tool="x")], [claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]]],
+         [[claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]]],
          {"agent_state_head_pkey", "turn_waiting_tools_pkey"}),
         ("suspend", "select heliograph.suspend('filled', $1, now())", [[turn_item(claimed, *activated("critic"), calls=calls)]],
          {"agent_state_head_pkey", "turn_waiting_tools_pkey", "leases_pkey", "agent_turns_pkey"}),

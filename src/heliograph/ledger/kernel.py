@@ -12,7 +12,7 @@ from typing import Any
 
 from heliograph.ledger.decoding import decode, decode_row
 from heliograph.ledger.kernel_columns import ITEMS, Column, arrays_of, columns_of
-from heliograph.requests import Append, Finish, RecordCall, Renewal, StartRun
+from heliograph.requests import Append, BeginCall, Finish, RecordCall, Renewal, StartRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,10 @@ _APPENDED = (
     Column("turn_id", "text"), Column("outcome", "text"), Column("first_seq", "bigint"), Column("code", "text"),
     Column("message", "text"),
 )  # fmt: skip
+_BEGUN = (
+    Column("turn_id", "text"), Column("call_id", "text"), Column("outcome", "text"), Column("code", "text"), Column("message", "text"),
+    Column("status", "text"), Column("content", "jsonb"), Column("budget", "jsonb"), Column("circuit", "jsonb"), Column("rate", "jsonb"),
+)  # fmt: skip
 _RECORDED = (
     Column("turn_id", "text"), Column("call_id", "text"), Column("outcome", "text"), Column("first_seq", "bigint"),
     Column("code", "text"), Column("message", "text"), Column("begun", "jsonb"),
@@ -95,7 +99,7 @@ _FUNCTIONS = (
     KernelFunction("renew", ("text", ITEMS, "float8"), columns=columns_of(Renewal), returns=_RENEWED),
     KernelFunction("release", ("text", "jsonb")),
     KernelFunction("append", ("text", ITEMS), columns=columns_of(Append), returns=_APPENDED),
-    KernelFunction("begin_call", ("text", "jsonb")),
+    KernelFunction("begin_call", ("text", ITEMS), columns=columns_of(BeginCall), returns=_BEGUN),
     KernelFunction("record_call", ("text", ITEMS), columns=columns_of(RecordCall), returns=_RECORDED),
     KernelFunction("suspend", ("text", "jsonb")),
     KernelFunction("defer", ("text", "jsonb")),

@@ -42,7 +42,7 @@ _OWN = (
             Edit("_owns", "and turn_epoch = p_epoch", ""),
             Edit("_read_endings", _GATE.format("p_epoch[p.n]"), _UNGATED),
             Edit("_read_suspend", _GATE.format("i.epoch"), _UNGATED),
-            Edit("_judge_begin", _GATE.format("(i.item ->> 'epoch')::bigint"), _UNGATED),
+            Edit("_judge_begin", _GATE.format("c.epoch"), _UNGATED),
         ),
     ),
     Mutant("once_runs_twice", "K14", (Edit("claim", "t.attempts,", "0 as attempts,"),)),

@@ -182,8 +182,8 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "rate_ignored": (("(greatest(v_now, heliograph._full_at(b, x.count, x.seconds, x.interval_ns, v_now)\n+ (x.amount - x.count) * x.interval_ns) + 999) / 1000 * 1000", "v_now"),),
     "tokens_free": (("full_at = greatest(f.full_at, v_start) + r.amount * r.interval_ns", "full_at = greatest(f.full_at, v_start)"),),
     "rejected_taken_over": (
-        ("where p_answers -> (p.n::integer - 1) ->> 'outcome' = 'again'",
-         "where p_answers -> (p.n::integer - 1) ->> 'outcome' in ('again', 'rejected')"),
+        ("where p_answers[c.ordinality] ->> 'outcome' = 'again'",
+         "where p_answers[c.ordinality] ->> 'outcome' in ('again', 'rejected')"),
     ),
     "failures_forgotten": (("where not r.is_trial and r.verdict = 'failure' and", "where false and"),),
     "depth_unbounded": (("from queue q where v_depth > p_limits.depth_max", "from queue q where false"),

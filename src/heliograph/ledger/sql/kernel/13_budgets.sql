@@ -43,44 +43,42 @@ create function heliograph._budget_of(p_project text, p_turn_id text) returns js
 $$;
 
 -- _reserve: reserve the maximum amounts of calls that begin. A reservation is made in every budget or in none.
---   p_items: the items of begin_call. p_answers: its answers so far, with is_new for calls that it has just opened.
+--   p_opened: whether begin_call has just opened the call. p_answers: its answers so far.
 --   Returns p_answers. The answer of a call that exceeds a budget is 'rejected' with the code BUDGET_EXCEEDED and the
 --   budget. It gives back its trial, and if it is new, it is not open: see _unbegin. If a call begins again, an earlier
 --   owner may have made it: the earlier reservation counts as used, except for its tool calls, because it remains one
 --   call of its tool.
 --   The caller holds the heads and the runs.
-create function heliograph._reserve(p_project text, p_items jsonb, p_answers jsonb) returns jsonb
-    language plpgsql as $$
+create function heliograph._reserve(
+    p_project text, p_calls heliograph.new_call[], p_opened boolean[], p_answers jsonb[]
+) returns jsonb[] language plpgsql as $$
 declare
-    v_each record;
+    v_call heliograph.new_call;
+    v_name text;
+    v_outcome text;
     v_lacking jsonb;
-    v_answers jsonb := '[]';
     v_rejected jsonb := '{}';
 begin
-    for v_each in
-        select a.item - 'is_new' as answer, (a.item -> 'is_new') is not null as is_new,
-               a.item ->> 'turn_id' as turn_id, a.item ->> 'call_id' as call_id,
-               (a.item ->> 'turn_id') || ':' || (a.item ->> 'call_id') as name,
-               a.item ->> 'outcome' = 'again' as is_again,
-               case when a.item ->> 'outcome' in ('fresh', 'again')
-                   then nullif(p_items -> (a.n::integer - 1) -> 'reserve', 'null') end as asked
-          from jsonb_array_elements(p_answers) with ordinality a (item, n) order by a.n
-    loop
+    for n in 1 .. cardinality(p_calls) loop
+        v_call := p_calls[n];
+        v_name := v_call.turn_id || ':' || v_call.call_id;
+        v_outcome := p_answers[n] ->> 'outcome';
         v_lacking := null;
-        if v_rejected ? v_each.name and v_each.answer ->> 'outcome' <> 'stale' then
-            v_lacking := v_rejected -> v_each.name;
-        elsif v_each.asked is not null then
-            v_lacking := heliograph._reserve_call(p_project, v_each.turn_id, v_each.call_id, v_each.asked,
-                                                  v_each.is_again);
+        if v_rejected ? v_name and v_outcome <> 'stale' then
+            v_lacking := v_rejected -> v_name;
+        elsif v_call.reserve is not null and v_outcome in ('fresh', 'again') then
+            v_lacking := heliograph._reserve_call(p_project, v_call.turn_id, v_call.call_id, v_call.reserve,
+                                                  v_outcome = 'again');
         end if;
-        if v_lacking is not null and (v_each.is_new or v_each.is_again) then
-            perform heliograph._unbegin(p_project, v_each.turn_id, v_each.call_id, v_each.is_new);
-            v_rejected := v_rejected || jsonb_build_object(v_each.name, v_lacking);
+        if v_lacking is not null and (p_opened[n] or v_outcome = 'again') then
+            perform heliograph._unbegin(p_project, v_call.turn_id, v_call.call_id, p_opened[n]);
+            v_rejected := v_rejected || jsonb_build_object(v_name, v_lacking);
         end if;
-        v_answers := v_answers || (case when v_lacking is null then v_each.answer
-                                        else v_each.answer - 'circuit' || v_lacking end);
+        if v_lacking is not null then
+            p_answers[n] := p_answers[n] - 'circuit' || v_lacking;
+        end if;
     end loop;
-    return v_answers;
+    return p_answers;
 end $$;
 
 -- _reserve_call: null, or the rejection of one reservation; see _reserve. A call keeps a reservation that it has made

@@ -2,49 +2,44 @@
 -- recorded result is counted. 14_circuit_breakers.sql decides.
 
 -- _admit_inline: admit the new calls of begin_call, and those that begin again.
---   p_items: the items of begin_call. p_answers: its answers so far, with is_new for calls that it has just opened.
---   Returns p_answers. A new call that is rejected is not open. One that begins again remains open, without its mark.
---   If begin_call has rejected a call because its breaker is open, so are the later items of this call, unless their
---   owner is stale or their own breaker is open, too.
+--   p_opened: whether begin_call has just opened the call. p_answers: its answers so far. Returns p_answers. A new call
+--   that is rejected is not open. One that begins again remains open, without its mark. If begin_call has rejected a
+--   call because its breaker is open, so are the later items of this call, unless their owner is stale or their own
+--   breaker is open, too.
 --   The caller holds the heads.
-create function heliograph._admit_inline(p_project text, p_items jsonb, p_answers jsonb, p_now timestamptz)
-    returns jsonb language plpgsql as $$
+create function heliograph._admit_inline(
+    p_project text, p_calls heliograph.new_call[], p_opened boolean[], p_answers jsonb[], p_now timestamptz
+) returns jsonb[] language plpgsql as $$
 declare
-    v_each record;
+    v_call heliograph.new_call;
+    v_name text;
     v_admitted jsonb;
-    v_answers jsonb := '[]';
     v_rejected jsonb := '{}';
 begin
-    for v_each in
-        select a.item, a.item ->> 'turn_id' as turn_id, a.item ->> 'call_id' as call_id,
-               jsonb_build_array(a.item -> 'turn_id', a.item -> 'call_id')::text as name,
-               (a.item -> 'is_new') is not null as is_new, i.item -> 'circuit_breaker' as circuit,
-               (i.item ->> 'timeout_seconds')::float8 as timeout_seconds
-          from jsonb_array_elements(p_answers) with ordinality a (item, n)
-         cross join lateral (select p_items -> (a.n::integer - 1) as item offset 0) i order by a.n
-    loop
-        v_admitted := case when v_each.item ->> 'outcome' <> 'stale' then v_rejected -> v_each.name end;
-        if v_each.item ->> 'code' = 'CIRCUIT_OPEN' then
+    for n in 1 .. cardinality(p_calls) loop
+        v_call := p_calls[n];
+        v_name := jsonb_build_array(v_call.turn_id, v_call.call_id)::text;
+        v_admitted := case when p_answers[n] ->> 'outcome' <> 'stale' then v_rejected -> v_name end;
+        if p_answers[n] ->> 'code' = 'CIRCUIT_OPEN' then
             v_admitted := null;  -- its own breaker rejects it
-            v_rejected := v_rejected || jsonb_build_object(v_each.name, v_each.item);
-        elsif v_admitted is null and jsonb_typeof(v_each.circuit) = 'object'
-           and (v_each.is_new or v_each.item ->> 'outcome' = 'again'
-                              and not heliograph._prolong_trial(p_project, v_each.turn_id, v_each.call_id,
-                                      v_each.circuit, v_each.timeout_seconds, p_now)) then
-            v_admitted := heliograph._admit_call(p_project, v_each.turn_id, v_each.call_id, v_each.circuit,
-                                                 v_each.timeout_seconds, p_now);
+            v_rejected := v_rejected || jsonb_build_object(v_name, p_answers[n]);
+        elsif v_admitted is null and v_call.circuit_breaker is not null
+           and (p_opened[n] or p_answers[n] ->> 'outcome' = 'again'
+                               and not heliograph._prolong_trial(p_project, v_call.turn_id, v_call.call_id,
+                                       v_call.circuit_breaker, v_call.timeout_seconds, p_now)) then
+            v_admitted := heliograph._admit_call(p_project, v_call.turn_id, v_call.call_id, v_call.circuit_breaker,
+                                                 v_call.timeout_seconds, p_now);
             update heliograph.turn_waiting_tools set circuit = v_admitted -> 'circuit'
              where v_admitted ->> 'outcome' is null and project_id = p_project
-               and agent_turn_id = v_each.turn_id and tool_call_id = v_each.call_id;
+               and agent_turn_id = v_call.turn_id and tool_call_id = v_call.call_id;
             if v_admitted ->> 'outcome' = 'rejected' then
-                perform heliograph._unopen(p_project, v_each.turn_id, v_each.call_id, v_each.is_new);
-                v_rejected := v_rejected || jsonb_build_object(v_each.name, v_admitted);
+                perform heliograph._unopen(p_project, v_call.turn_id, v_call.call_id, p_opened[n]);
+                v_rejected := v_rejected || jsonb_build_object(v_name, v_admitted);
             end if;
         end if;
-        v_answers := v_answers || (case when v_admitted ->> 'outcome' = 'rejected' then v_each.item - 'is_new'
-                                        else v_each.item end || coalesce(v_admitted, '{}'));
+        p_answers[n] := p_answers[n] || coalesce(v_admitted, '{}');
     end loop;
-    return v_answers;
+    return p_answers;
 end $$;
 
 -- _unopen: remove a call that begin_call has just opened, or the mark of one that was open before.

@@ -213,58 +213,53 @@ $$;
 
 -- _take_inline: take the tokens of the calls that begin_call admits. A call that begins again takes tokens again,
 --   because an earlier owner may have made it.
---   p_items: the items of begin_call. p_opened: its answers before the reservations, with is_new for calls that it has
---   just opened. p_answers: its answers so far. Returns p_answers. A new call that is rejected is not open.
+--   p_opened: whether begin_call has just opened the call. p_answers: its answers so far. Returns p_answers. A new call
+--   that is rejected is not open.
 --   The caller holds the heads, the runs and the buckets.
 create function heliograph._take_inline(
-    p_project text, p_items jsonb, p_opened jsonb, p_answers jsonb, p_now timestamptz
-) returns jsonb language plpgsql as $$
+    p_project text, p_calls heliograph.new_call[], p_opened boolean[], p_answers jsonb[], p_now timestamptz
+) returns jsonb[] language plpgsql as $$
 declare
-    v_each record;
+    v_call heliograph.new_call;
+    v_name text;
+    v_outcome text;
     v_taken jsonb;
-    v_answers jsonb := '[]';
     v_rejected jsonb := '{}';
 begin
-    for v_each in
-        select a.item, a.item ->> 'turn_id' as turn_id, a.item ->> 'call_id' as call_id,
-               a.item ->> 'outcome' as outcome,
-               jsonb_build_array(a.item -> 'turn_id', a.item -> 'call_id')::text as name,
-               p_opened -> (a.n::integer - 1) ? 'is_new' as is_new, i.item -> 'rates' as rates,
-               (i.item ->> 'timeout_seconds')::float8 as timeout_seconds
-          from jsonb_array_elements(p_answers) with ordinality a (item, n)
-         cross join lateral (select p_items -> (a.n::integer - 1) as item offset 0) i order by a.n
-    loop
-        v_taken := case when v_each.outcome <> 'stale' then v_rejected -> v_each.name end;
-        if v_taken is null and jsonb_typeof(v_each.rates) = 'array' and v_each.rates <> '[]'
-           and v_each.outcome in ('fresh', 'again') then
-            if v_each.is_new or v_each.outcome = 'again' then
-                v_taken := heliograph._take_tokens(p_project, v_each.rates, v_each.timeout_seconds, p_now);
+    for n in 1 .. cardinality(p_calls) loop
+        v_call := p_calls[n];
+        v_name := jsonb_build_array(v_call.turn_id, v_call.call_id)::text;
+        v_outcome := p_answers[n] ->> 'outcome';
+        v_taken := case when v_outcome <> 'stale' then v_rejected -> v_name end;
+        if v_taken is null and v_call.rates <> '[]' and v_outcome in ('fresh', 'again') then
+            if p_opened[n] or v_outcome = 'again' then
+                v_taken := heliograph._take_tokens(p_project, v_call.rates, v_call.timeout_seconds, p_now);
                 update heliograph.turn_waiting_tools
                    set rate = v_taken -> 'rate' || case when (v_taken #>> '{rate,starts_at}')::timestamptz > p_now
                                                         then jsonb '{"is_waiting": true}' else '{}' end
                  where v_taken ->> 'outcome' is null and project_id = p_project
-                   and agent_turn_id = v_each.turn_id and tool_call_id = v_each.call_id;
-                perform heliograph._shift_trial(p_project, v_each.turn_id, v_each.call_id, w.circuit,
-                                                   v_taken -> 'rate', p_now)
+                   and agent_turn_id = v_call.turn_id and tool_call_id = v_call.call_id;
+                perform heliograph._shift_trial(p_project, v_call.turn_id, v_call.call_id, w.circuit, v_taken -> 'rate',
+                                                p_now)
                    from heliograph.turn_waiting_tools w
-                  where w.project_id = p_project and w.agent_turn_id = v_each.turn_id
-                    and w.tool_call_id = v_each.call_id and (w.circuit -> 'is_trial')::boolean;
+                  where w.project_id = p_project and w.agent_turn_id = v_call.turn_id
+                    and w.tool_call_id = v_call.call_id and (w.circuit -> 'is_trial')::boolean;
             else
                 v_taken := (select jsonb_build_object('rate', w.rate) from heliograph.turn_waiting_tools w
-                             where w.project_id = p_project and w.agent_turn_id = v_each.turn_id
-                               and w.tool_call_id = v_each.call_id and w.rate is not null);
+                             where w.project_id = p_project and w.agent_turn_id = v_call.turn_id
+                               and w.tool_call_id = v_call.call_id and w.rate is not null);
             end if;
             if v_taken ->> 'outcome' = 'rejected' then
-                perform heliograph._unbegin(p_project, v_each.turn_id, v_each.call_id, v_each.is_new);
-                v_rejected := v_rejected || jsonb_build_object(v_each.name, v_taken);
+                perform heliograph._unbegin(p_project, v_call.turn_id, v_call.call_id, p_opened[n]);
+                v_rejected := v_rejected || jsonb_build_object(v_name, v_taken);
             elsif v_taken is not null then
                 v_taken := jsonb_build_object('rate', heliograph._rate_answer(v_taken -> 'rate', p_now));
             end if;
         end if;
-        v_answers := v_answers || (case when v_taken ->> 'outcome' = 'rejected' then v_each.item - 'circuit'
-                                        else v_each.item end || coalesce(v_taken, '{}'));
+        p_answers[n] := case when v_taken ->> 'outcome' = 'rejected' then p_answers[n] - 'circuit'
+                             else p_answers[n] end || coalesce(v_taken, '{}');
     end loop;
-    return v_answers;
+    return p_answers;
 end $$;
 
 -- _unbegin: give back the trial and the reservation of a call that begins now, and close it if it is new. A call that
@@ -345,7 +340,7 @@ end $$;
 --   those from which its intents take some. p_intents: see _intents_of; null for none.
 --   locks:  the buckets; the caller holds the heads and the runs
 create function heliograph._lock_taken(
-    p_project text, p_turn_id text[], p_call_id text[], p_rate_tokens bigint[], p_intents jsonb
+    p_project text, p_turn_id text[], p_call_id text[], p_rate_tokens bigint[], p_intents heliograph.new_call[]
 ) returns void language plpgsql as $$
 declare
     v_taken constant jsonb := (
@@ -355,7 +350,7 @@ declare
                 where x.project_id = p_project and x.agent_turn_id = p_turn_id[n]
                   and x.tool_call_id = p_call_id[n] and x.rate is not null offset 0) w
          where p_rate_tokens[n] is not null);
-    v_rated constant jsonb := coalesce(v_taken, '[]') || coalesce(p_intents, '[]');
+    v_rated constant jsonb := coalesce(v_taken, '[]') || coalesce(to_jsonb(p_intents), '[]');
 begin
     if heliograph._has_rates(v_rated) then
         perform heliograph._lock_rates(p_project, v_rated);

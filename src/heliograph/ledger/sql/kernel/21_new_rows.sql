@@ -6,17 +6,6 @@ create type heliograph.new_run as (
     callback_url text, signals jsonb, reaction jsonb, fork jsonb, recording jsonb
 );
 
--- The result of a call that is about to be recorded: of an item of record_call, with its place in the call, its
--- rejection, or else null, and what it changes. value: the result or the error. head_at: null if the head remains as it
--- is; wait_at: null if no call was begun; lease_at: null without new signals. written: how many of its signals are new,
--- after position base. position: in the order of results of the turn. taint: of the call from now on.
-create type heliograph.judged_result as (
-    place integer, rejection jsonb, agent_id text, run_id text, turn_id text, epoch bigint, call_id text, status text,
-    value jsonb, head_at tid, phase text, terminates boolean, run_at tid, lease_at tid, wait_at tid, box_id text,
-    base bigint, written integer, pending integer, first_seq bigint, step_id text, tool text, is_trusted boolean,
-    taint text[], position integer, is_reserved boolean, circuit jsonb
-);
-
 -- A turn that is about to be queued. ttl_seconds and starts_at count from the commit; budgets: the owners of those that
 -- apply to the turn. target: of the run, for an agent that may have no head yet.
 create type heliograph.new_turn as (

@@ -34,7 +34,7 @@ declare
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_runs constant text[] := heliograph._runs_of(p_agent_id);
     v_bytes integer;
-    v_intents jsonb; v_intended_by integer[];  -- the place of the item of each intent
+    v_intents heliograph.new_call[]; v_intended_by integer[];  -- the place of the item of each intent
     v_places integer[];
     v_round heliograph.judged_result[];
     v_run_at tid[]; v_base bigint[]; v_written integer[]; v_pending integer[];  -- of the results of a round
@@ -57,7 +57,7 @@ begin
     if array_remove(p_intents, null) <> '{}' then
         select i.intents, i.places into v_intents, v_intended_by
           from heliograph._intents_of(p_agent_id, p_turn_id, p_epoch, p_intents) i;
-        perform heliograph._check_intents(v_intents);
+        perform heliograph._check_new_calls(v_intents);
     end if;
     if v_intents is not null or array_remove(p_rate_tokens, null) <> '{}' then
         perform heliograph._lock_taken(p_project, p_turn_id, p_call_id, p_rate_tokens, v_intents);
@@ -89,10 +89,11 @@ begin
       from unnest(v_results) r order by r.place;
 end $$;
 
--- _intents_of: the intents of these items, as items of begin_call, and the place of the item of each; null for none.
+-- _intents_of: the intents of these items, and the place of the item of each; null for none.
 --   raises: 22023 naming the field
 create function heliograph._intents_of(
-    p_agent_id text[], p_turn_id text[], p_epoch bigint[], p_intents jsonb[], out intents jsonb, out places integer[]
+    p_agent_id text[], p_turn_id text[], p_epoch bigint[], p_intents jsonb[], out intents heliograph.new_call[],
+    out places integer[]
 ) language plpgsql immutable as $$
 declare
     v_intents constant jsonb := jsonb_path_query_array(to_jsonb(p_intents), '$[*] ? (@.type() != "null")[*]');
@@ -103,28 +104,30 @@ begin
     end if;
     perform heliograph._check_keys('p_items[].intents[]', v_intents,
         '{call_id,step_id,tool,effect,timeout_seconds,taint,is_trusted,reserve,circuit_breaker,rates}');
-    select jsonb_agg(w.intent || jsonb_build_object('agent_id', p_agent_id[n], 'turn_id', p_turn_id[n],
-                                                    'epoch', p_epoch[n]) order by n, w.k),
+    select array_agg(jsonb_populate_record(
+               row(p_agent_id[n], p_turn_id[n], p_epoch[n], null, null, null, null, null, null, null, null, null,
+                   null)::heliograph.new_call, w.intent) order by n, w.k),
            array_agg(n order by n, w.k)
       into intents, places
       from generate_subscripts(p_intents, 1) n
      cross join lateral jsonb_array_elements(nullif(p_intents[n], 'null')) with ordinality w (intent, k);
+    intents := coalesce(intents, '{}');
 end $$;
 
 -- _begin_next: begin the calls whose intents record_call has, apart from those of items that are stale or rejected.
 --   p_intents, p_places: see _intents_of. Returns the answers of begin_call to the intents of each place.
 --   The caller holds the heads, the runs and the buckets.
 create function heliograph._begin_next(
-    p_project text, p_intents jsonb, p_places integer[], p_results heliograph.judged_result[],
+    p_project text, p_intents heliograph.new_call[], p_places integer[], p_results heliograph.judged_result[],
     p_limits heliograph.project_limits, p_now timestamptz
 ) returns jsonb[] language plpgsql as $$
 declare
-    v_intents jsonb;
+    v_intents heliograph.new_call[];
     v_places integer[];
-    v_answers jsonb;
+    v_answers jsonb[];
     v_begun jsonb[] := '{}';
 begin
-    select jsonb_agg(p_intents -> (u.k::integer - 1) order by u.k), array_agg(u.place order by u.k)
+    select array_agg(p_intents[u.k] order by u.k), array_agg(u.place order by u.k)
       into v_intents, v_places
       from unnest(p_places) with ordinality u (place, k)
       join unnest(p_results) r on r.place = u.place
@@ -132,7 +135,8 @@ begin
     if v_intents is not null then
         v_answers := heliograph._begin(p_project, v_intents, p_limits, p_now);
         for k in 1 .. cardinality(v_places) loop
-            v_begun[v_places[k]] := coalesce(v_begun[v_places[k]], '[]') || (v_answers -> (k - 1));
+            v_begun[v_places[k]] := coalesce(v_begun[v_places[k]], '[]') || jsonb_build_array(jsonb_build_object(
+                'turn_id', v_intents[k].turn_id, 'call_id', v_intents[k].call_id) || v_answers[k]);
         end loop;
     end if;
     return v_begun;

@@ -1,39 +1,5 @@
 -- Checks of calls. An invalid call is an error that names the field. A call above a limit has the outcome 'rejected'.
 
--- _check_calls: reject calls that begin_call cannot take.
---   raises: 22023 naming the field
-create function heliograph._check_calls(p_items jsonb) returns void
-    language plpgsql immutable as $$
-declare
-    v_wrong text := (
-        select min(coalesce(
-                   heliograph._wrong_keys('p_items[]', i, '{agent_id,turn_id,epoch,call_id,step_id,tool,effect,'
-                                                          'timeout_seconds,taint,is_trusted,reserve,circuit_breaker,'
-                                                          'rates}'),
-                   heliograph._wrong_type('p_items[]', i, 'taint', 'array'),
-                   heliograph._wrong_call(i),
-                   case when i ? 'circuit_breaker'
-                        then heliograph._wrong_circuit('p_items[].circuit_breaker', i -> 'circuit_breaker') end,
-                   case when i ? 'rates' then heliograph._wrong_rates('p_items[].rates', i -> 'rates') end))
-          from jsonb_array_elements(p_items) i);
-begin
-    if v_wrong is not null then
-        raise exception using errcode = '22023', message = v_wrong;
-    end if;
-end $$;
-
--- _check_amounts: reject calls with invalid amounts; p_key: reserve.
---   raises: 22023 naming the field
-create function heliograph._check_amounts(p_items jsonb, p_key text) returns void
-    language plpgsql immutable as $$
-declare
-    v_wrong text := (select min(heliograph._wrong_amounts(p_key, i -> p_key)) from jsonb_array_elements(p_items) i);
-begin
-    if v_wrong is not null then
-        raise exception using errcode = '22023', message = v_wrong;
-    end if;
-end $$;
-
 -- _wrong_open_as: null, or the problem of a call that record_call opens.
 create function heliograph._wrong_open_as(p_call_id text, p_open_as jsonb) returns text
     language plpgsql immutable as $$

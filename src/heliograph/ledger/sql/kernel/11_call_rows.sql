@@ -1,0 +1,27 @@
+-- The typed rows of calls that one function of this kernel passes to the next one, see 21_new_rows.sql.
+
+-- A call that its owner is about to begin: an item of begin_call, or an intent of record_call. Null for JSON null.
+create type heliograph.new_call as (
+    agent_id text, turn_id text, epoch bigint, call_id text, step_id text, tool text, effect text,
+    timeout_seconds float8, taint jsonb, is_trusted boolean, reserve jsonb, circuit_breaker jsonb, rates jsonb
+);
+
+-- A new_call with its place among those of the request, its answer so far, and the columns of its row. wait_at: the row
+-- that it has already. is_waiting: an earlier owner let it wait for its start. is_guarded: it has a reservation, a
+-- breaker or rates.
+create type heliograph.judged_call as (
+    place integer, agent_id text, run_id text, turn_id text, call_id text, step_id text, tool text, effect text,
+    epoch bigint, timeout_seconds float8, taint jsonb, is_trusted boolean, cause_id text, opened_seq bigint,
+    wait_at tid, is_waiting boolean, is_guarded boolean, verdict jsonb
+);
+
+-- The result of a call that is about to be recorded: of an item of record_call, with its place in the call, its
+-- rejection, or else null, and what it changes. value: the result or the error. head_at: null if the head remains as it
+-- is; wait_at: null if no call was begun; lease_at: null without new signals. written: how many of its signals are new,
+-- after position base. position: in the order of results of the turn. taint: of the call from now on.
+create type heliograph.judged_result as (
+    place integer, rejection jsonb, agent_id text, run_id text, turn_id text, epoch bigint, call_id text, status text,
+    value jsonb, head_at tid, phase text, terminates boolean, run_at tid, lease_at tid, wait_at tid, box_id text,
+    base bigint, written integer, pending integer, first_seq bigint, step_id text, tool text, is_trusted boolean,
+    taint text[], position integer, is_reserved boolean, circuit jsonb
+);
