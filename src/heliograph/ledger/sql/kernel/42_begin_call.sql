@@ -25,8 +25,8 @@
 --   amount, retry_seconds}, if the tokens come after the timeout. retry_seconds: after which such a call may be
 --   admitted; null for a call that takes more than the bucket ever has. A rejected call that an earlier owner began
 --   remains open, and the next request for it is checked again.
---   raises: see _enter; 22023 for arrays of different lengths, an id without 1 to 200 bytes, an unknown effect, a timeout
---           out of range
+--   raises: see _enter; 22023 for arrays of different lengths, an id without 1 to 200 bytes, an unknown effect, a
+--           timeout out of range
 --   locks:  the heads, then the runs, then the buckets
 create function heliograph.begin_call(
     p_project text, p_agent_id text[], p_turn_id text[], p_epoch bigint[], p_call_id text[], p_step_id text[],
@@ -263,7 +263,7 @@ create function heliograph._reject_too_many(
     p_calls heliograph.new_call[], p_place bigint, p_known bigint, p_waits_max integer
 ) returns jsonb language plpgsql immutable as $$
 declare
-    v_call constant heliograph.new_call := p_calls[p_place];
+    v_call heliograph.new_call := p_calls[p_place];
     v_count constant bigint := p_known + (
         select count(*) from unnest(p_calls) with ordinality c
          where c.ordinality <= p_place
