@@ -63,4 +63,4 @@ def test_turn_without_inputs_records_little_beside_its_signals() -> None:
         return {"ok": True}
 
     start, turn = (row["recording"] for row in simulated(app, 1, tables_of)["signals"])
-    assert (len(start) < 400, len(turn) < 400) == (True, True), "what the row and the log have is not repeated"
+    assert (len(start) < 200, len(turn) < 280) == (True, True), "what the row and the log have is not repeated"

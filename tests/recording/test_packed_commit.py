@@ -14,9 +14,7 @@ from heliograph.execution.packed_commit import (
     EarlierFormat,
     as_stored,
     packed_claim,
-    packed_item,
     packed_text,
-    unpack_call,
     unpacked_data,
     unpacked_text,
 )
@@ -72,7 +70,11 @@ def test_text_has_no_characters_to_escape() -> None:
 
 
 def test_text_of_an_earlier_version_is_recognized() -> None:
-    for text in ('{"part":"start"}', "{`part`:`start`}"):
+    for text in (
+        '{"part":"start"}',
+        "{`part`:`start`}",
+        "[`start`,0,[],1,`start_runs`,{`reaction`:{`version`:0}},[{},{}]]",
+    ):
         with pytest.raises(EarlierFormat):
             unpacked_text(text, None)
 
@@ -102,34 +104,6 @@ def test_cause_in_the_log_of_the_run_has_only_its_position() -> None:
     assert "note" not in str(own)
     assert FOREIGN in foreign, "another run has this signal, although its id begins like one of this run"
     assert unpacked(claim(FOREIGN), {}) == (claim(FOREIGN), "p")
-
-
-@pytest.mark.parametrize(
-    ("after", "short"),
-    [
-        ({**MEMORY, "turns": 2, "code": "x"}, {"version": 1, "changed": {"turns": 2, "code": "x"}}),
-        (MEMORY, {"version": 1, "changed": {}}),
-        ({"turns": 2}, {"version": 1, "memory": {"turns": 2}}),
-    ],
-    ids=["changed", "same", "without a key"],
-)  # fmt: skip
-@pytest.mark.parametrize("of", ["claimed", "pending"])
-def test_memory_of_a_reaction_has_only_its_changes(after: Any, short: Any, of: str) -> None:
-    found = plain(packed_item({"reaction": {"version": 1, "memory": after}}, None, MEMORY))
-    assert found == {"reaction": short}
-    entry = ["call", 1, "finish", found]
-    unpack_call(entry, {"first": 3, "count": 1}, {of: {"run": {"memory": MEMORY, "state": {}}}})
-    assert entry == ["call", 1, "finish", {"reaction": {"version": 1, "memory": after}}, {"first": 3, "count": 1}]
-
-
-def test_state_of_a_start_is_recorded_once() -> None:
-    state: JsonObject = {"text": "long"}
-    item: JsonObject = {"reaction": {"state": state, "memory": {"trace": 1, "turns": 0}}}
-    found = plain(packed_item(item, state, {"trace": 1}))
-    assert found == {"reaction": {"state": None, "changed": {"turns": 0}}}
-    entry = ["call", 1, "start_runs", found]
-    unpack_call(entry, {"first": 1, "count": 1}, {"state": state, "caller": {"trace": 1}})
-    assert entry[3] == {"reaction": {"state": state, "memory": {"trace": 1, "turns": 0}}}
 
 
 @pytest.mark.parametrize(("version", "is_started"), [(1, True), (2, False)])

@@ -188,3 +188,44 @@ def test_line_of_a_guard_that_raises_is_no_divergence() -> None:
         assert place_of_guard(recorded_guard(skipped.payload)).startswith(" at test_replay_of_reactions.py:")
         assert without_place(skipped.payload) != skipped.payload
         assert replay_recording(recording, app(moved=True).workflow).is_same
+
+
+@pytest.mark.proves("SIG-04")
+@pytest.mark.parametrize(
+    ("read", "difference"),
+    [
+        ("never", None),
+        ("noted", "the run after finish differs: /memory/join_signals was absent"),
+        ("workflow:start", "the run after finish differs: /memory/join_signals was absent"),
+    ],
+    ids=["no part reads it", "claim", "view"],
+)  # fmt: skip
+def test_join_that_still_waits_is_compared_with_the_run_that_a_later_part_reads(
+    read: str, difference: str | None
+) -> None:
+    def app(join: str) -> Heliograph:
+        app = Heliograph("joins")
+
+        @app.agent(activate_on=["workflow:start"], emits=["noted"])
+        async def clerk(ctx: Context) -> int:
+            return 1
+
+        @app.agent(activate_on=[read])
+        async def reader(ctx: Context) -> None:
+            return None
+
+        @app.agent(activate_when_all=[join, "never"])
+        async def joined(ctx: Context) -> None:
+            return None
+
+        return app
+
+    recording = record_simulated(app("other"), 1)
+    assert replay_recording(recording, app("other").workflow).is_same
+    first = replay_recording(recording, app("noted").workflow).first
+    if difference is None:
+        assert first is None, "no signal of the run depends on it"
+    else:
+        assert first is not None
+        assert (first.kind, first.difference[: len(difference)]) == ("call", difference)
+        assert not any(key in first.recorded for key in ("activations", "version"))

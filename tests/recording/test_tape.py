@@ -10,7 +10,7 @@ import pytest
 from heliograph import redaction
 from heliograph.execution.packed_commit import packed_claim, packed_text, unpacked_text
 from heliograph.execution.recorded_ledger import RecordedLedger
-from heliograph.execution.tape import Tape, tape_of_turn
+from heliograph.execution.tape import Tape
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.rows import RecordedCommitRow
 from heliograph.recording.export import RecordedParts
@@ -118,7 +118,8 @@ def test_value_that_cannot_be_recorded_is_a_gap_with_its_reason() -> None:
 
 
 def test_part_whose_cause_is_pruned_is_a_gap() -> None:
-    _, row = commit(tape_of_turn(claim(Cause("sig_run_a_1", "note", None)), "p", is_observed=False), 5, "a")
+    logged = packed_claim(claim(Cause("sig_run_a_1", "note", None)), "p", is_observed=False)
+    _, row = commit(Tape(1, logged), 5, "a")
     found = exported(row)
     assert found.parts == []
     assert [gap.reason for gap in found.gaps if gap.part == "turn_a:1"] == [

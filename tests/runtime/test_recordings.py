@@ -15,7 +15,6 @@ from heliograph import Context, Heliograph
 from heliograph.errors import InvalidInput, NotFound, Rejected
 from heliograph.execution import recorded_inputs
 from heliograph.execution.packed_commit import packed_claim
-from heliograph.execution.tape import Tape, tape_of_turn
 from heliograph.models import ScriptedModel, ToolCall
 from heliograph.recording.export import export_recording
 from heliograph.recording.file import lines_of, read_recording, write_recording
@@ -95,12 +94,12 @@ async def test_claim_that_refers_to_the_start_of_its_run_is_exported_as_the_kern
 ) -> None:
     app, claims, bodies = Heliograph("plain"), list[bytes](), list[Any]()
 
-    def kept(claimed: Claimed, project: str, *, is_observed: bool) -> Tape:
+    def kept(claimed: Claimed, project: str, *, is_observed: bool) -> list[Any]:
         claims.append(msgspec.json.encode(claimed.run))
         bodies.append(packed_claim(claimed, project, is_observed=is_observed))
-        return tape_of_turn(claimed, project, is_observed=is_observed)
+        return bodies[-1]  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(recorded_inputs, "tape_of_turn", kept)
+    monkeypatch.setattr(recorded_inputs, "packed_claim", kept)
 
     @app.agent(activate_on=["workflow:start"], emits=["one"])
     async def first(ctx: Context) -> None:
@@ -142,7 +141,8 @@ async def test_damaged_recording_of_a_run_fails_its_own_export_alone(rig: Rig, b
 async def test_recording_of_an_earlier_version_has_its_own_message(rig: Rig) -> None:
     await rig.runtime.run(thin().workflow, THIN, run_id="old", record=RecordingOptions())
     change = "update heliograph.signals set recording = $2 where project_id = $1 and run_id = 'old' and seq = 1"
-    for body in ('{"part":"start","from":0,"call":1,"entries":[]}', "{`part`:`start`,`from`:0,`call`:1,`entries`:[]}"):
+    for body in ('{"part":"start","from":0,"call":1,"entries":[]}', "{`part`:`start`,`from`:0,`call`:1,`entries`:[]}",
+                 "[`start`,0,[],1,`start_runs`,{`reaction`:{`version`:0,`activations`:[],`state`:null,`changed`:{}}},[{},{}]]"):  # fmt: skip
         await rig.fetch(change, rig.runtime.settings.project, body)
         with pytest.raises(
             Rejected, match="earlier version of Heliograph; export it with that version, or record"

@@ -1,24 +1,22 @@
 """The text in which a commit keeps what its writer has read. It repeats nothing that its row, or the log of its run, has.
 
 The text is a JSON list: part, from, entries, call, function, item, data, gap. It ends after its last value. See `heliograph.execution.tape`
-for the entries, `packed_claim` for the data of a turn, `packed_item` for the item of the call that the commit is.
+for the entries, `packed_claim` for the data of a turn.
 
 - A claim is a list of values without names. The ids of the run and the turn are left out, and ids that follow from them: the row has
   them. So the part of a claim is its epoch alone. Values that are the same for most claims end the list, and are left out together.
 - The state and the memory of a run are left out as long as they are those of its recorded start.
 - A time is a read of the clock, a number one of the monotonic clock, and null a view of the run that was the newest.
 - The cause of a claim has only its position, if it is a signal of the same run: the log has the rest.
-- The memory of a reaction has only what has changed since its part began, and the state only if it is another one.
-- The call that the commit is has no names of signals: the position of its row is theirs.
+- The call that the commit is has no names of signals: the position of its row is theirs. It has no reaction: a replay computes it.
 - Quotes and backslashes have changed places with two characters that JSON seldom has. The text is a string within the JSON of a
   kernel call, where each quote would take a backslash, and an escape at each pass over it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
-from itertools import filterfalse
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -32,7 +30,6 @@ from heliograph.types import JsonObject
 _SWAPPED = bytes.maketrans(b'"\\`^', b'`^"\\')
 BODY_BYTES_MAX = 64 * 1024 * 1024  # of one commit; the kernel accepts no more
 _EARLIER = "{"  # texts were objects
-_EARLIER_CLAIM = 23  # the length of a claim that was one list of all values
 RECORDED = "recording"  # in the memory of a run that is recorded
 STARTED = "start"  # there, if the start is recorded, too: that of a fork is not
 _USUAL: tuple[Any, ...] = (None, None, None, None, "running", None, None, {})  # the end of most claims
@@ -61,36 +58,22 @@ class RunLog(Protocol):
         ...
 
 
-def commit_body(
-    place: tuple[str | int, int], entries: Sequence[Any], call: tuple[int, str, JsonObject], data: Any, gap: str | None,
-    state: Any, memory: Mapping[str, Any] | None,
-) -> tuple[str, str | None]:  # fmt: skip
+def commit_text(body: Sequence[Any], gap: str | None) -> tuple[str, str | None]:
     """The text of a commit, and why the entries of its part are missing from now on; None if they are not.
 
-    place: the part, and the position of the entries in it. call: the number, function and item of the call that the commit is. data: what
-    the part started from, in its first commit. state, memory: of the run when the part began.
+    body: part, from, entries, call, function, item, and in the first commit of a part what it started from.
     """
-    number, function, item = call
     if gap is None:
         try:
-            packed = packed_item(item, state, memory)
-            known = (*place, entries, number, function, packed)
-            body = packed_text(known if data is None else (*known, data))
+            text = packed_text(body)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             gap = f"a value cannot be recorded: {error}"
         else:
-            if 4 * len(body) <= BODY_BYTES_MAX or len(body.encode()) <= BODY_BYTES_MAX:
-                return body, None
+            if 4 * len(text) <= BODY_BYTES_MAX or len(text.encode()) <= BODY_BYTES_MAX:
+                return text, None
             gap = f"a commit would have recorded more than {BODY_BYTES_MAX} bytes"
-    return packed_text((*place, [], number, function, {}, None, gap)), gap
-
-
-def start_body(reads: Sequence[Any], reaction: JsonObject, state: JsonObject, caller: JsonObject) -> str:
-    """The text of the commit that starts a run. reads: what it has read. caller: what the memory of the run keeps of its caller."""
-    body, _ = commit_body(
-        ("start", 0), reads, (1, "start_runs", {"reaction": reaction}), [state, caller], None, state, caller
-    )
-    return body
+    part, after, _, number, function, *_ = body
+    return packed_text((part, after, [], number, function, {}, None, gap)), gap
 
 
 def packed_text(body: Sequence[Any]) -> str:
@@ -109,6 +92,8 @@ def unpacked_text(text: str, turn_id: str | None) -> dict[str, Any]:
     if text.startswith(_EARLIER):
         raise EarlierFormat("it was recorded by an earlier version of Heliograph")
     part, after, reads, number, function, item, *rest = msgspec.json.decode(text.encode().translate(_SWAPPED))
+    if "reaction" in item:  # at least the start of such a run has one
+        raise EarlierFormat("it was recorded by an earlier version of Heliograph")
     if isinstance(part, int):
         part = f"{turn_id}:{part}"
     entries = [*map(whole_entry, reads), ["call", number, function, item]]
@@ -163,13 +148,11 @@ def packed_claim(claimed: Claimed, project: str, *, is_observed: bool) -> list[A
 
 
 def unpacked_data(data: Any, run_id: str, turn_id: str | None, log: RunLog) -> JsonObject:
-    """What a part started from. Raises EarlierFormat, KeyError, TypeError, ValueError."""
+    """What a part started from. Raises KeyError, TypeError, ValueError."""
     if not isinstance(data, list):
         return data  # type: ignore[no-any-return]  # of a reaction
-    if len(data) == 2:
-        return {"run_id": run_id, "state": data[0], "caller": data[1]}
-    if len(data) == _EARLIER_CLAIM and isinstance(data[15], str):
-        raise EarlierFormat("it was recorded by an earlier version of Heliograph")
+    if len(data) == 3:
+        return {"run_id": run_id, "state": data[0], "caller": {**data[1], RECORDED: STARTED}, "memory": data[2]}
     (
         project, is_observed, agent, target, epoch, priority, attempts, max_attempts, ttl_seconds, activation, cause, version,
         open_turns, pending, activations, *rest,
@@ -202,36 +185,3 @@ def as_stored(value: Any) -> Any:
     if isinstance(value, float):  # without an exponent, and without a sign of zero
         return msgspec.json.decode(f"{abs(value) if value == 0 else Decimal(repr(value)):f}")
     return value
-
-
-def packed_item(item: JsonObject, state: Any, memory: Mapping[str, Any] | None) -> JsonObject:
-    """The item of the call that a commit is. state, memory: of the run when the part began."""
-    reaction: Any = item.get("reaction")
-    after = reaction.get("memory") if reaction else None
-    if after is None or memory is None or not memory.keys() <= after.keys():
-        return item
-    # the items that the memory does not contain, without a Python call for each
-    short = {**reaction, "changed": dict(filterfalse(memory.items().__contains__, after.items()))}
-    del short["memory"]
-    if state is not None and short.get("state") is state:
-        short["state"] = None
-    return {**item, "reaction": short}
-
-
-def unpack_call(entry: list[Any], place: Mapping[str, int], data: JsonObject) -> None:
-    """Add to the entry of a committed call the place of its signals in the log, and the state and the memory of its reaction."""
-    entry[4:] = [place]
-    reaction = entry[3].get("reaction")
-    if reaction and "changed" in reaction:
-        state, memory = _began(data)
-        reaction["memory"] = {**memory, **reaction.pop("changed")}
-        if "state" in reaction and reaction["state"] is None:
-            reaction["state"] = state
-
-
-def _began(data: Any) -> tuple[Any, Any]:
-    """The state and the memory of the run when a part began."""
-    if "caller" in data:
-        return data["state"], data["caller"]
-    run = data["claimed" if "claimed" in data else "pending"]["run"]
-    return run["state"], run["memory"]

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 
 from heliograph.definitions.tool import Tool
+from heliograph.execution.packed_commit import packed_claim
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.recorded_ledger import RecordedLedger
 from heliograph.execution.recorded_world import RecordedWorld
 from heliograph.execution.run_serializer import RunSerializer
 from heliograph.execution.seams import Seams
-from heliograph.execution.tape import Tape, error_item, is_unrecorded, tape_of_turn, unrecorded
+from heliograph.execution.tape import Tape, error_item, is_unrecorded, unrecorded
 from heliograph.execution.turn_inputs import TurnInputs
 from heliograph.ports import Chunk, Harness, ModelReply, ModelRequest, TextDelta, ThinkingDelta
 from heliograph.records import Claimed, RunView
@@ -29,8 +30,8 @@ from heliograph.world.seam import World
 
 def recorded_seams(services: ProjectServices, claimed: Claimed) -> Seams:
     """The seams of a claimed turn whose run is recorded."""
-    tape = tape_of_turn(claimed, services.ledger.project, is_observed=services.world.is_observed)
-    return with_tape(services, claimed, tape)
+    data = packed_claim(claimed, services.ledger.project, is_observed=services.world.is_observed)
+    return with_tape(services, claimed, Tape(claimed.epoch, data))
 
 
 def with_tape(services: ProjectServices, claimed: Claimed, tape: Tape) -> Seams:
@@ -42,10 +43,11 @@ def with_tape(services: ProjectServices, claimed: Claimed, tape: Tape) -> Seams:
 class RecordedInputs(TurnInputs):
     """Reads the inputs of one turn from `inner`, and records them."""
 
+    _conversations: Conversations | None = None
+
     def __init__(self, tape: Tape, inner: TurnInputs):
         self._tape = tape
         self._inner = inner
-        self._conversations: Conversations | None = None
 
     async def step(
         self, world: World, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from heliograph.execution.ownership import OwnedLedger
-from heliograph.execution.tape import Tape, without_followed, without_intents, without_targets
+from heliograph.execution.tape import Tape, without_targets
 from heliograph.ledger.client import Ledger
 from heliograph.records import BeginResult, Card, Claimed, EarlierTurn, WriteResult
 from heliograph.world.seam import Transaction
@@ -36,11 +36,7 @@ class RecordedLedger(OwnedLedger):
         return answer
 
     def record_call(self, item: Mapping[str, Any]) -> Coroutine[Any, Any, WriteResult]:
-        if "intents" not in item:
-            return self._recorded("record_call", item, self._ledger.record_call)
-        intents = item["intents"]
-        return self._recorded("record_call", without_intents(item),
-                              lambda given: self._ledger.record_call({**given, "intents": intents}))  # fmt: skip
+        return self._recorded("record_call", item, self._ledger.record_call)
 
     def record_call_in(self, transaction: Transaction, item: Mapping[str, Any]) -> Coroutine[Any, Any, WriteResult]:
         write = partial(self._ledger.record_call_in, transaction)
@@ -53,11 +49,7 @@ class RecordedLedger(OwnedLedger):
         return self._recorded("defer", item, self._ledger.defer)
 
     def finish(self, item: Mapping[str, Any]) -> Coroutine[Any, Any, WriteResult]:
-        if "follows" not in item:
-            return self._recorded("finish", item, self._ledger.finish)
-        follows = item["follows"]
-        return self._recorded("finish", without_followed(item),
-                              lambda given: self._ledger.finish({**given, "follows": follows}))  # fmt: skip
+        return self._recorded("finish", item, self._ledger.finish)
 
     async def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
         number = self._tape.begin("call", "read_box", {"box_id": box_id}, {})
@@ -100,6 +92,8 @@ class RecordedLedger(OwnedLedger):
                 tape.lost(item.get("signals_emitted"))
             raise
         if has_signals and is_certain and result.outcome in _COMMITTED:
+            if function == "finish":  # no later commit of this part has its answer
+                return result
             tape.kept(number, item.get("signals_emitted"))
         tape.read(("answer", number, without_targets(result)))
         return self._checked(result)

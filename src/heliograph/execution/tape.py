@@ -26,10 +26,9 @@ from heliograph.error_text import is_network_error
 from heliograph.errors import HeliographError
 from heliograph.execution.packed_commit import (
     RECORDED,
-    commit_body,
-    packed_claim,
+    commit_text,
 )
-from heliograph.records import BeginResult, Claimed, PendingRun, RunFailure, WriteResult
+from heliograph.records import BeginResult, PendingRun, RunFailure, WriteResult
 from heliograph.redaction import redacted_text
 from heliograph.signals.error_payload import details_of
 from heliograph.types import JsonObject
@@ -40,7 +39,12 @@ ANSWERS = frozenset(("answer", "raised", "text", "thinking", "reply", "timeout",
 VALUES = frozenset(("now", "monotonic", "id", "harness", "cost", "credentials", "view"))
 NUMBERLESS = frozenset(("timeout", "stop", "progress"))  # the answers that belong to no call
 
-_OWNER = frozenset(("agent_id", "turn_id", "epoch", "signals", "recording", "run_id", "signals_emitted"))
+# Fields of kernel calls that their entries do not have: the owner and the signals; what a replay computes, a reaction and its version (decision 0174);
+# the calls that follow, which have entries of their own; and the turn that an ending follows, which depends on other turns of the worker.
+_OMITTED = frozenset((
+    "agent_id", "turn_id", "epoch", "signals", "recording", "run_id", "signals_emitted", "version", "reaction", "intents",
+    "follows",
+))  # fmt: skip
 _unrecorded: ContextVar[bool] = ContextVar("heliograph_unrecorded", default=False)
 is_unrecorded = _unrecorded.get  # whether the reads of the code that runs now are not recorded
 
@@ -66,46 +70,30 @@ def resume_recording() -> None:
     _unrecorded.set(False)
 
 
-def tape_of_turn(claimed: Claimed, project: str, *, is_observed: bool) -> Tape:
-    """The tape of one claim of a turn."""
-    return Tape(
-        claimed.epoch, packed_claim(claimed, project, is_observed=is_observed), claimed.run.state, claimed.run.memory
-    )
-
-
 def tape_of_reaction(pending: PendingRun, failure: RunFailure | None) -> Tape:
     """The tape of a reaction to recorded signals."""
-    run = pending.run
-    return Tape(f"reaction:{run.version}", {"pending": pending, "failure": failure}, run.state, run.memory)
+    return Tape(f"reaction:{pending.run.version}", {"pending": pending, "failure": failure})
 
 
 class Tape:
     """The entries of one part that no commit is known to have kept.
 
-    part: its name among the parts of the run; of a claim, its epoch. data: what it started from. state, memory: of the run when the
-    part began. withins: how many time limits it has set.
+    part: its name among the parts of the run; of a claim, its epoch. data: what it started from. withins: how many time limits it has set.
     """
 
-    __slots__ = (
-        "_calls", "_kept", "_memory", "_own", "_repeated", "_state", "data", "entries", "gap", "part", "read", "withins",
-    )  # fmt: skip
+    withins = 0
+    gap: str | None = None
+    _calls = 0
+    _kept = 0  # how many entries commits have kept, which are no longer here
+    _own: list[Any] | None = None  # the entry of the newest commit, while it has the whole item
+    _repeated: int | None = None  # the call whose reply was lost, by its count of signals
 
-    def __init__(
-        self, part: str | int, data: Any, state: JsonObject | None = None, memory: Mapping[str, Any] | None = None
-    ):
+    def __init__(self, part: str | int, data: Any):
         self.part = part
         self.data = data
-        self._state = state
-        self._memory = memory
         self.entries: list[Any] = []
         # records a value that was read at once, as a tuple; see `whole_entry` for the usual ones
         self.read = self.entries.append
-        self.withins = 0
-        self.gap: str | None = None
-        self._calls = 0
-        self._kept = 0  # how many entries commits have kept, which are no longer here
-        self._own: list[Any] | None = None  # the entry of the newest commit, while it has the whole item
-        self._repeated: int | None = None  # the call whose reply was lost, by its count of signals
 
     def begin(self, kind: str, *detail: Any) -> int:
         """Record the start of a call; return its number."""
@@ -129,13 +117,11 @@ class Tape:
         if self._own is not None:
             self._settle()
         self._calls = number = self._calls + 1
-        body, self.gap = commit_body(
-            (self.part, self._kept), self.entries, (number, function, without_owner(item)), None if self._kept else self.data,
-            self.gap, self._state, self._memory,
-        )  # fmt: skip
+        known = (self.part, self._kept, self.entries, number, function, without_owner(item))
+        text, self.gap = commit_text(known if self._kept else (*known, self.data), self.gap)
         self._own = ["call", number, function, item]
         self.entries.append(self._own)
-        return number, body
+        return number, text
 
     def kept(self, number: int, signals_emitted: int | None) -> None:
         """Note that the commit of kernel call `number` has kept the entries before it.
@@ -168,8 +154,6 @@ class Tape:
 class WholeTape(Tape):
     """A tape that no commit keeps: it has all entries of its part at the end."""
 
-    __slots__ = ()
-
     def commit(self, function: str, item: Mapping[str, Any]) -> tuple[int, str | None]:
         return self.called(function, item), None
 
@@ -182,15 +166,10 @@ def without_intents(item: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in item.items() if key != "intents"}
 
 
-def without_followed(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item of finish without the turn that it follows, which depends on the other turns of the worker."""
-    return {key: value for key, value in item.items() if key != "follows"}
-
-
 def without_owner(item: Mapping[str, Any]) -> JsonObject:
-    """An item of a kernel call without its owner and its signals; and without tokens, which are secret and random."""
+    """An item of a kernel call as an entry has it: without its owner and its signals; and without tokens, which are secret and random."""
     found = {**item}
-    for key in _OWNER.intersection(item):
+    for key in _OMITTED.intersection(item):
         del found[key]
     if "calls" in found:
         found["calls"] = [_without_token(call) for call in found["calls"]]

@@ -7,7 +7,7 @@ from typing import Any
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import Rejected
-from heliograph.execution.packed_commit import EarlierFormat, as_stored, unpack_call, unpacked_data, unpacked_text
+from heliograph.execution.packed_commit import EarlierFormat, as_stored, unpacked_data, unpacked_text
 from heliograph.ledger.reader import Reader
 from heliograph.ledger.rows import RecordedCommitRow, RecordingRow
 from heliograph.recording.entries import DEPTH_MAX, check_part, is_too_deep, problem_of_entry
@@ -171,13 +171,12 @@ class _Commits:
         if self._data is None:
             return None
         try:
-            data = unpacked_data(self._data, *self._ids, log)
+            data: Any = unpacked_data(self._data, *self._ids, log)
             for entry in self._entries:
                 if entry[0] == "call" and (place := self._places.get(entry[1])) is not None:
-                    unpack_call(entry, place, data)
+                    entry[4:] = [place]
             if "caller" in data:
-                reaction = self._entries[-1][3]["reaction"]
-                log.starts[self._ids[0]] = reaction["state"], reaction["memory"]
+                log.starts[self._ids[0]] = data["state"], data["memory"]
         except (KeyError, TypeError, AttributeError):
             self.gap = UNREADABLE
             return None

@@ -93,7 +93,9 @@ def agents_of(start: Part) -> set[str]:
     try:
         if "ledger" in data:
             return set(data["ledger"]["agents"])
-        [call] = start.calls()
+        if "memory" in data:
+            return set(data["memory"]["agents"])
+        [call] = start.calls()  # of an earlier version
         return set(call[3]["reaction"]["memory"]["agents"])
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput("the start of the recording does not have the agents of its application; restore the file from "

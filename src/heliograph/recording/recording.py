@@ -9,7 +9,7 @@ from typing import Any
 from heliograph.signals.model import Signal
 from heliograph.types import JsonObject
 
-FORMAT = (1, 1)  # major: older programs cannot read it. minor: they can, and ignore its further keys
+FORMAT = (1, 2)  # major: older programs cannot read it. minor: they can, and ignore its further keys
 
 
 @dataclass(frozen=True, slots=True)

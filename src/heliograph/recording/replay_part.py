@@ -26,6 +26,7 @@ from heliograph.recording.compared_values import as_sent_now, plain
 from heliograph.recording.detached_turn import no_harness
 from heliograph.recording.divergence import Divergence, Kind, named_attempt
 from heliograph.recording.policy import ReplayPolicy
+from heliograph.recording.recorded_runs import RecordedRuns
 from heliograph.recording.recording import Part, Recording
 from heliograph.recording.replay_loop import ReplayLoop
 from heliograph.recording.replay_world import ReplayedInputs, ReplayedLedger, ReplayWorld
@@ -52,10 +53,11 @@ class PartReplay:
     """
 
     def __init__(
-        self, recording: Recording, part: Part, workflow: Workflow, policy: ReplayPolicy, varying: Collection[str] = (), *,
-        is_patient: bool,
+        self, recording: Recording, runs: RecordedRuns, part: Part, workflow: Workflow, policy: ReplayPolicy,
+        varying: Collection[str] = (), *, is_patient: bool,
     ):  # fmt: skip
         self._recording = recording
+        self._runs = runs
         self._part = part
         self._workflow = workflow
         self._policy = policy
@@ -194,8 +196,12 @@ class PartReplay:
             self._compare_signals(place, drafts)
         elif place and [draft["name"] for draft in drafts] != place["names"]:
             self._diverge("signal", "the call emits other signals", place["names"], [d["name"] for d in drafts], entry)
+        if self.divergence is None and "first" in place and "reaction" in item:
+            self._compare_run(entry, item)
         if self.divergence is None:
             recorded, replayed = as_sent_now(entry[2], entry[3]), plain(without_owner(item))
+            if "reaction" in recorded:  # by an earlier version
+                replayed |= plain({key: item[key] for key in ("version", "reaction") if key in item})
             if found := tuple(each for each in differences(recorded, replayed) if not each.path.startswith(_MARKS)):
                 self._diverge("call", f"{entry[2]} commits something else", recorded, replayed, entry, found)
         return self.divergence is None
@@ -216,6 +222,12 @@ class PartReplay:
                 self._diverge("signal", f"{recorded['name']} differs", recorded, replayed, None, found, seq)
                 return
             self.signals[seq] = expected[n]
+
+    def _compare_run(self, entry: Sequence[Any], item: Mapping[str, Any]) -> None:
+        """Compare the run that a committed reaction makes with the one that the next part has read."""
+        recorded, replayed = self._runs.compared(self._run_id, item.get("version", 0), item["reaction"])
+        if found := tuple(differences(recorded, replayed)):
+            self._diverge("call", f"the run after {entry[2]} differs", recorded, replayed, entry, found)
 
     def _shape(self, signal: Signal) -> JsonObject:
         is_untrusted = signal.seq in self._recording.untrusted
@@ -298,18 +310,20 @@ class PartReplay:
         return parts[1] if parts is not None else int(places[-1] if places else 1)
 
 
-def replay_part(recording: Recording, part: Part, workflow: Workflow, policy: ReplayPolicy) -> PartReplay:
+def replay_part(
+    recording: Recording, runs: RecordedRuns, part: Part, workflow: Workflow, policy: ReplayPolicy
+) -> PartReplay:
     """Replay one part. One that diverges is replayed again with a patient script, which may have been the order of its tasks.
 
     Arguments of a step that are different in both replays come from a clock or from chance, so they are no divergence.
     """
     varying = set[str]()
     while True:
-        eager = PartReplay(recording, part, workflow, policy, varying, is_patient=False)
+        eager = PartReplay(recording, runs, part, workflow, policy, varying, is_patient=False)
         eager.run()
         if eager.divergence is None:
             return eager
-        patient = PartReplay(recording, part, workflow, policy, varying, is_patient=True)
+        patient = PartReplay(recording, runs, part, workflow, policy, varying, is_patient=True)
         patient.run()
         if patient.divergence is None:
             return patient

@@ -23,6 +23,7 @@ from heliograph.recording.ledger_run import replays_from_ledger
 from heliograph.recording.list_changes import with_list_changes
 from heliograph.recording.new_activations import compared_reactions, new_activations
 from heliograph.recording.policy import ReplayPolicy
+from heliograph.recording.recorded_runs import RecordedRuns
 from heliograph.recording.recording import Gap, Part, Recording
 from heliograph.recording.replay_part import PartReplay, replay_part, replayable
 from heliograph.recording.script import Key, key_of
@@ -117,9 +118,9 @@ def _replay(recording: Recording, workflow: Workflow, policy: ReplayPolicy) -> R
     own = replayable(policy.workflow_for(workflow, recording))
     if any(map(is_of_ledger, recording.parts)):
         return _replay_from_ledger(recording, own, policy)
-    parts, divergences, reproduced = [], [], dict[int, Signal]()
+    runs, parts, divergences, reproduced = RecordedRuns(recording.parts), [], [], dict[int, Signal]()
     for part in recording.parts:
-        replay = replay_part(recording, part, own, policy)
+        replay = replay_part(recording, runs, part, own, policy)
         if replay.divergence is not None:
             divergences.append(replay.divergence)
         reproduced |= replay.signals

@@ -14,7 +14,6 @@ from heliograph.definitions.tool import Tool
 from heliograph.errors import HeliographError, TurnTimedOut
 from heliograph.execution.recorded_inputs import Conversations, request_item
 from heliograph.execution.run_serializer import RunSerializer
-from heliograph.execution.tape import without_followed, without_intents
 from heliograph.execution.turn_inputs import TurnInputs
 from heliograph.ledger.client import Ledger
 from heliograph.ports import Chunk, Harness, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolCall
@@ -174,7 +173,7 @@ class ReplayedLedger(Ledger):
         return await self._call("begin_call", item, BeginResult)
 
     async def record_call(self, item: dict[str, Any]) -> WriteResult:
-        return await self._call("record_call", without_intents(item), WriteResult)
+        return await self._call("record_call", item, WriteResult)
 
     async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> WriteResult:
         return await self._call("record_call", item, WriteResult)
@@ -186,7 +185,7 @@ class ReplayedLedger(Ledger):
         return await self._call("defer", item, WriteResult)
 
     async def finish(self, item: dict[str, Any]) -> WriteResult:
-        return await self._call("finish", without_followed(item), WriteResult)
+        return await self._call("finish", item, WriteResult)
 
     def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
         return self._pages(box_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heliograph.execution.packed_commit import RECORDED, STARTED, start_body
+from heliograph.execution.packed_commit import RECORDED, STARTED, commit_text
 from heliograph.ledger.rows import RecordingRow
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.reaction import Reaction
@@ -27,7 +27,6 @@ def start_of_run(
     if record is None:
         reaction = react_to_start(workflow, run_id, state, world.now(), world.new_id, caller)
         return reaction, _item(workflow, run_id, reaction)
-    caller = {**caller, RECORDED: STARTED}
     now = world.now()
     reads: list[Any] = [now]
 
@@ -35,9 +34,10 @@ def start_of_run(
         reads.append(("id", kind, identifier := world.new_id(kind)))
         return identifier
 
-    reaction = react_to_start(workflow, run_id, state, now, new_id, caller)
+    reaction = react_to_start(workflow, run_id, state, now, new_id, {**caller, RECORDED: STARTED})
     item = _item(workflow, run_id, reaction)
-    item["recording"] = {"body": start_body(reads, item["reaction"], state, caller), **record.item()}
+    text, _ = commit_text(("start", 0, reads, 1, "start_runs", {}, [state, caller, reaction.memory]), None)
+    item["recording"] = {"body": text, **record.item()}
     return reaction, item
 
 
