@@ -98,8 +98,8 @@ def _turn(*, is_recorded: bool) -> bytes:
     cause = Cause(signal_id(RUN, 1), "workflow:start", {})
     run = RunView(RUN, "running", 1, {}, start.memory or {}, 1, 0, 1)
     claimed = Claimed(
-        f"{RUN}/noop", "noop", RUN, app.workflow.name, TURN, 1, 0, 1, 3, 3600.0, None, f"box_{TURN}", TURN, cause,
-        [InboxRow("turn", TURN)], run,
+        f"{RUN}/noop", "noop", RUN, app.workflow.name, TURN, 1, 0, 1, 3, 3600.0, None, f"box_{TURN}", signal_id(RUN, 2), cause,
+        [InboxRow("turn", cause.id)], run,
     )  # fmt: skip
     return msgspec.json.encode(claimed)
 
