@@ -271,6 +271,12 @@ async def test_no_call_reads_finished_rows(filled_url: str, plan: str) -> None:
     assert (too_many, not_used) == ({}, {})
 
 
+SUSPEND = (
+    "heliograph.suspend('filled', $1::text[], $2::text[], $3::bigint[], '{null}', '{0}', '{null}', $4::text[]::jsonb[], '{null}',"
+    " '{null}', '{null}', $5::text[]::jsonb[], '{null}', now())"
+)
+
+
 async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object], set[str]]]:
     """The calls for a turn that is held, and the claim of the one that waits."""
     head = await kernel.head("run_a/writer")
@@ -279,6 +285,13 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
     card = {"card_id": "card_new", "kind": "note", "content": {}}
     calls = [command("c1"), child("c2", "critic", "turn_new")]
     ended = KERNEL["finish"].values(["filled", [ending(claimed, wakes={"turn_new": "critic"})]], encoded)
+    suspension: list[object] = [
+        [claimed["agent_id"]],
+        [claimed["turn_id"]],
+        [claimed["epoch"]],
+        [json.dumps(list(activated("critic")))],
+        [json.dumps(calls)],
+    ]
     return [
         ("append", "select heliograph.append('filled', $1::text[], $2::text[], $3::bigint[], '{null}', '{0}', $4::text[]::jsonb[], $5::text[]::jsonb[],"
                    " '{null}', now())",
@@ -294,10 +307,10 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
                              f" '{{c1}}', '{{success}}', '{{1}}', {', '.join(11 * [_NULL])}, now())",
          [[claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]]],
          {"agent_state_head_pkey", "turn_waiting_tools_pkey"}),
-        ("suspend", "select heliograph.suspend('filled', $1, now())", [[turn_item(claimed, *activated("critic"), calls=calls)]],
+        ("suspend", f"select {SUSPEND}", suspension,
          {"agent_state_head_pkey", "turn_waiting_tools_pkey", "leases_pkey", "agent_turns_pkey"}),
-        ("suspend and report", "select heliograph.suspend('filled', $1, now()), heliograph.report('filled', $2, now())",
-         [[turn_item(claimed, *activated("critic"), calls=calls)], [result("turn_3", "c1", token=TOKEN)]], {"outbox_pkey"}),
+        ("suspend and report", f"select {SUSPEND}, heliograph.report('filled', $6, now())",
+         [*suspension, [result("turn_3", "c1", token=TOKEN)]], {"outbox_pkey"}),
         ("replace boxes", "select heliograph.replace_boxes('filled', $1, now())", [[turn_item(claimed, context_box_id="context_1")]],
          {"agent_state_head_pkey", "boxes_pkey"}),
         ("finish", KERNEL["finish"].statement("now()"), ended,

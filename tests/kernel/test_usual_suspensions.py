@@ -1,4 +1,4 @@
-"""The short check of a usual suspension accepts nothing that the long one rejects."""
+"""The short check of a usual call accepts nothing that the long one rejects."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from heliograph.errors import KernelRejected
 from tests.kernel.kit import Kernel, turn_item
 
 CALL = {
@@ -23,39 +24,38 @@ WRONG_CALLS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 WRONG_CARDS: tuple[Any, ...] = (
     [{**CARD, "card_id": "a:b"}], [{**CARD, "kind": ""}], [{**CARD, "kind": None}], [{"card_id": "c", "kind": "k"}],
-    [{**CARD, "more": 1}], [CARD, "card"], {}, "card",
+    [{**CARD, "more": 1}], [CARD, "card"], {}, "card", None,
 )  # fmt: skip
 WRONG_ITEMS: dict[str, tuple[Any, ...]] = {
     "cards": WRONG_CARDS, "join": ("any",), "phase": ("rest",), "terminates": ("true", 1), "more": (1,), "recording": ("body",),
-    "calls": ([CALL, CALL], {}, "call", [[CALL]], ["call"]),
+    "calls": ([CALL, CALL], {}, "call", [[CALL]], ["call"], None), "signals": ({}, "signal", None),
 }  # fmt: skip
 
 
-async def is_usual(kernel: Kernel, item: Any) -> bool:
-    return bool(await kernel.connection.fetchval("select heliograph._is_usual_suspension($1)", item))
+async def is_usual(kernel: Kernel, call: Any) -> bool:
+    return bool(await kernel.connection.fetchval("select heliograph._is_usual_wait($1)", call))
 
 
 @pytest.mark.parametrize("kind", ["tool", "human"])
 async def test_usual_suspension_needs_no_long_check(kernel: Kernel, kind: str) -> None:
     claimed = await kernel.running()
-    item = turn_item(
-        claimed, calls=[{**CALL, "kind": kind}], cards=[CARD], phase="act", join="all", seen=0, terminates=False
-    )
-    assert await is_usual(kernel, item)
-    assert await is_usual(kernel, turn_item(claimed, calls=[{"call_id": "c1", "tool": "search", "kind": kind}]))
+    call = {**CALL, "kind": kind}
+    assert await is_usual(kernel, call)
+    assert await is_usual(kernel, {"call_id": "c1", "tool": "search", "kind": kind})
+    item = turn_item(claimed, calls=[call], cards=[CARD], phase="act", join="all", seen=0, terminates=False)
     assert (await kernel.call("suspend", [item]))[0]["outcome"] == "suspended"
 
 
-async def test_short_check_of_a_suspension_accepts_no_wrong_field(kernel: Kernel) -> None:
+async def test_suspension_with_a_wrong_field_is_rejected(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    items = [
-        turn_item(claimed, calls=[{**CALL, key: value}]) for key, values in WRONG_CALLS.items() for value in values
-    ]
+    wrong = [{**CALL, key: value} for key, values in WRONG_CALLS.items() for value in values]
+    assert [call for call in wrong if await is_usual(kernel, call)] == []
+    items = [turn_item(claimed, calls=[call]) for call in wrong]
     items += [
         turn_item(claimed, calls=[CALL]) | {key: value} for key, values in WRONG_ITEMS.items() for value in values
     ]
     for item in items:
-        assert not await is_usual(kernel, item), item
-        with pytest.raises(asyncpg.PostgresError) as raised:
+        with pytest.raises((asyncpg.PostgresError, KernelRejected)) as raised:
             await kernel.call("suspend", [item])
-        assert raised.value.sqlstate == "22023", item
+        state = raised.value.sqlstate if isinstance(raised.value, asyncpg.PostgresError) else str(raised.value)[-6:-1]
+        assert state == ("22P02" if "terminates" in item else "22023"), item

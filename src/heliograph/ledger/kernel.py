@@ -12,7 +12,7 @@ from typing import Any
 
 from heliograph.ledger.decoding import decode, decode_row
 from heliograph.ledger.kernel_columns import ITEMS, Column, arrays_of, columns_of
-from heliograph.requests import Append, BeginCall, Finish, RecordCall, Renewal, StartRun
+from heliograph.requests import Append, BeginCall, Finish, RecordCall, Renewal, StartRun, Suspension
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,12 @@ _FINISHED = (
     Column("turn_id", "text"), Column("outcome", "text"), Column("targets", "text[]"), Column("woken", "text[]"),
     Column("run", "jsonb"), Column("code", "text"), Column("message", "text"),
 )  # fmt: skip
+_SUSPENDED = (
+    Column("turn_id", "text"), Column("outcome", "text"), Column("first_seq", "bigint"), Column("targets", "text[]"),
+    Column("woken", "text[]"), Column("code", "text"), Column("message", "text"), Column("stop", "jsonb"),
+    Column("waits", "jsonb"), Column("circuits", "jsonb"), Column("circuit", "jsonb"), Column("rate", "jsonb"),
+    Column("calls", "jsonb"), Column("budget", "jsonb"),
+)  # fmt: skip
 _FUNCTIONS = (
     KernelFunction("start_runs", ("text", ITEMS), columns=columns_of(StartRun), returns=_STARTED),
     KernelFunction("enqueue", ("text", "jsonb")),
@@ -101,7 +107,7 @@ _FUNCTIONS = (
     KernelFunction("append", ("text", ITEMS), columns=columns_of(Append), returns=_APPENDED),
     KernelFunction("begin_call", ("text", ITEMS), columns=columns_of(BeginCall), returns=_BEGUN),
     KernelFunction("record_call", ("text", ITEMS), columns=columns_of(RecordCall), returns=_RECORDED),
-    KernelFunction("suspend", ("text", "jsonb")),
+    KernelFunction("suspend", ("text", ITEMS), columns=columns_of(Suspension), returns=_SUSPENDED),
     KernelFunction("defer", ("text", "jsonb")),
     KernelFunction("finish", ("text", ITEMS), columns=columns_of(Finish), returns=_FINISHED),
     KernelFunction(

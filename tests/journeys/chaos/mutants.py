@@ -41,7 +41,7 @@ _OWN = (
         (
             Edit("_owns", "and turn_epoch = p_epoch", ""),
             Edit("_read_endings", _GATE.format("p_epoch[p.n]"), _UNGATED),
-            Edit("_read_suspend", _GATE.format("i.epoch"), _UNGATED),
+            Edit("_read_suspend", _GATE.format("p_epoch[u.n]"), _UNGATED),
             Edit("_judge_begin", _GATE.format("c.epoch"), _UNGATED),
         ),
     ),

@@ -60,6 +60,7 @@ def check_suspend(items: list[Any]) -> None:
     """Check the items of suspend. Raises 22023."""
     for item in items:
         calls = j.elements(get(item, "calls"))
+        j.length(get(item, "signals"))  # raises also for an item of a caller without a turn
         if get_text(item, "join") not in (None, "all", "each"):
             raise SqlError("22023", "join must be all or each")
         if len(calls) > 1 and len({get_text(c, "call_id") for c in calls} - {None}) < len(calls):

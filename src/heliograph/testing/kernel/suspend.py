@@ -28,7 +28,6 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
     limited, listed = limits(tx), j.elements(items)
     with_children = has_children(items)
     check_suspend(listed)
-    with_circuits = has_circuits(listed)
     open_rates(tx, listed)
     answers: list[Row] = [{"turn_id": get_text(item, "turn_id")} for item in listed]
     awake: list[str] = []
@@ -39,7 +38,7 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
             if answers[n]["outcome"] == "stopped":
                 awake += end_if_stopping(tx, str(get_text(listed[n], "agent_id"))) or []
         accepted = [n for n in places if answers[n]["outcome"] == "suspended"]
-        _admit(tx, listed, accepted, answers, with_circuits=with_circuits)
+        _admit(tx, listed, accepted, answers)
         taken = [n for n in places if answers[n]["outcome"] == "suspended"]
         if taken:
             rows, woken = _suspend(tx, [listed[n] for n in taken], limited)
@@ -68,9 +67,9 @@ def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_chi
     return rejected or reject_commands(tx, item) or {"outcome": "suspended"}
 
 
-def _admit(tx: Transaction, listed: list[Any], places: list[int], answers: list[Row], *, with_circuits: bool) -> None:
+def _admit(tx: Transaction, listed: list[Any], places: list[int], answers: list[Row]) -> None:
     for n in places:
-        admitted = admit_calls(tx, listed[n]) if with_circuits else listed[n]
+        admitted = admit_calls(tx, listed[n]) if has_circuits([listed[n]]) else listed[n]
         if "outcome" not in admitted and has_rates(admitted):
             admitted = take_calls(tx, admitted)
         if "outcome" in admitted:

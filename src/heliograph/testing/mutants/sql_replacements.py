@@ -20,7 +20,8 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "select case when false then '{\"outcome\": \"stale\"}'\nelse coalesce(\ncase when i.drafts > 0"),
     ),
     "append_repeats": (("x.signals_emitted > p_signals_emitted[n] as has_drafts", "false as has_drafts"),
-                       ("coalesce(x.signals_emitted > p_signals_emitted[u.n], false) as has_drafts", "false as has_drafts")),
+                       ("coalesce(x.signals_emitted > p_signals_emitted[u.n], false) as has_drafts from heliograph.leases x\nwhere i.drafts > 0",
+                        "false as has_drafts from heliograph.leases x\nwhere i.drafts > 0")),
     "no_lease_sweep": (
         ("where h.project_id = p_project and h.status = 'running' and h.lease_until <= p_now", "where false"),
     ),
@@ -133,7 +134,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "(select count(*) as waits, min(x.deadline) as deadline, bool_and(x.kind = 'human') as is_human\n"
          "from heliograph.turn_waiting_tools x\n"
          "where x.project_id = p_project and x.agent_turn_id = i.turn_id and x.kind <> 'inline' offset 0) o"),
-        ("where o.waits > 0 and not (coalesce(i.\"join\" = 'each', false) and case", "where o.waits > 0 and not (false and case"),
+        ("where o.waits > 0 and not (i.resumes_on = 'each' and case", "where o.waits > 0 and not (false and case"),
     ),
     "no_timeout_sweep": (
         ("where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now and h.sweep_failures = 0",
@@ -158,7 +159,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "no_stop_sweep": (
         ("v_answer := heliograph._sweep_each(p_project, 'stop', v_due,", "v_answer := heliograph._sweep_each(p_project, 'stop', '{}'::text[],"),
     ),
-    "stop_lost": (("when s.is_stopping then '{\"outcome\": \"stopped\"}'", "when false then '{}'"),),
+    "stop_lost": (("elsif p_item.stop_requested_at is not null then\nreturn '{\"outcome\": \"stopped\"}';", ""),),
     "stop_forgotten": (
         ("if v_head.stop_requested_at is null then\nreturn null;\nend if;",
          "update heliograph.agent_state_head set stop_requested_at = null, force_at = null, stop_reason = null\n"

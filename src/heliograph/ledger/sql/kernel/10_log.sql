@@ -54,9 +54,15 @@ $$;
 
 -- _runs_of: the runs that agents belong to, see _run_of.
 create function heliograph._runs_of(p_agent_ids text[]) returns text[]
-    language sql immutable as $$
-    select array(select heliograph._run_of(a) from unnest(p_agent_ids) with ordinality u (a, n) order by n)
-$$;
+    language plpgsql immutable as $$
+declare
+    v_runs text[] := '{}';
+begin
+    for n in 1 .. cardinality(p_agent_ids) loop  -- cheaper than a query
+        v_runs[n] := heliograph._run_of(p_agent_ids[n]);
+    end loop;
+    return v_runs;
+end $$;
 
 -- _root_id: the id of the first signal of a run's log.
 create function heliograph._root_id(p_project text, p_run_id text) returns text

@@ -148,40 +148,37 @@ create function heliograph._remaining(p_project text, p_owners text[]) returns j
 $$;
 
 -- _new_commands: the number of new calls of external tools in an item of suspend.
-create function heliograph._new_commands(p_project text, p_item jsonb) returns bigint
+create function heliograph._new_commands(p_project text, p_turn_id text, p_calls jsonb) returns bigint
     language sql stable as $$
-    select count(*) from jsonb_array_elements(p_item -> 'calls') c (call)
+    select count(*) from jsonb_array_elements(p_calls) c (call)
      where c.call ->> 'kind' = 'tool' and not exists (
            select from heliograph.turn_waiting_tools w
-            where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
+            where w.project_id = p_project and w.agent_turn_id = p_turn_id
               and w.tool_call_id = c.call ->> 'call_id')
 $$;
 
 -- _reject_commands: null, or the rejection of an item of suspend whose tool calls exceed a budget of these owners.
 --   The caller holds the run.
-create function heliograph._reject_commands(p_project text, p_item jsonb, p_owners text[]) returns jsonb
-    language sql stable as $$
+create function heliograph._reject_commands(
+    p_project text, p_turn_id text, p_calls jsonb, p_owners text[]
+) returns jsonb language sql stable as $$
     select heliograph._shortfall(p_project, p_owners, jsonb_build_object('tool_calls', n))
-      from heliograph._new_commands(p_project, p_item) n where n > 0
+      from heliograph._new_commands(p_project, p_turn_id, p_calls) n where n > 0
 $$;
 
--- _spend_commands: count the tool calls of a round of suspend, before these calls are opened. They count as used at
---   once, because each command is sent.
+-- _spend_commands: count the tool calls of an item of suspend, before these calls are opened. They count as used at
+--   once, because each command is sent. p_owners: of the budgets.
 --   The caller holds the heads and the runs.
-create function heliograph._spend_commands(p_project text, p_items jsonb) returns void
-    language plpgsql as $$
+create function heliograph._spend_commands(
+    p_project text, p_turn_id text, p_calls jsonb, p_owners text[]
+) returns void language plpgsql as $$
 begin
     update heliograph.budgets b set used = b.used + s.count
       from (select x.at, n.count
-              from jsonb_array_elements(p_items) i (item)
-             cross join lateral (
-                   select y.budgets from heliograph.agent_turns y
-                    where y.project_id = p_project and y.agent_turn_id = i.item ->> 'turn_id'
-                      and y.budgets is not null offset 0) t
-             cross join lateral (select heliograph._new_commands(p_project, i.item) as count offset 0) n
+              from heliograph._new_commands(p_project, p_turn_id, p_calls) n (count)
              cross join lateral (
                    select y.ctid as at from heliograph.budgets y
-                    where y.project_id = p_project and y.turn_id = any (t.budgets) and y.kind = 'tool_calls' offset 0) x
+                    where y.project_id = p_project and y.turn_id = any (p_owners) and y.kind = 'tool_calls' offset 0) x
              where n.count > 0) s
      where b.ctid = s.at;
 end $$;

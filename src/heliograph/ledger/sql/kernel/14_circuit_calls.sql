@@ -85,20 +85,20 @@ create function heliograph._shift_trial(
      where c.ctid = own.at
 $$;
 
--- _has_circuits: whether an item of suspend has a call with a breaker.
-create function heliograph._has_circuits(p_items jsonb) returns boolean
+-- _has_circuits: whether a call of an item of suspend has a breaker.
+create function heliograph._has_circuits(p_calls jsonb) returns boolean
     language sql immutable as $$
-    select jsonb_path_exists(p_items, '$[*].calls[*].circuit_breaker.type() ? (@ != "null")')
+    select jsonb_path_exists(p_calls, '$[*].circuit_breaker.type() ? (@ != "null")')
 $$;
 
 -- _admit_calls: admit the new calls of an item of suspend, all of them or none.
---   Returns the item, in which each call has its mark, and circuits: the marks by call id; or a rejection with the
---   message and the breaker of each call that was not admitted.
+--   Returns {calls, circuits}: the calls with their marks, and the marks by call id; or a rejection with the message
+--   and the breaker of each call that was not admitted.
 --   The caller holds the heads.
-create function heliograph._admit_calls(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
-    language plpgsql as $$
+create function heliograph._admit_calls(
+    p_project text, p_turn_id text, p_calls jsonb, p_now timestamptz
+) returns jsonb language plpgsql as $$
 declare
-    v_turn_id constant text := p_item ->> 'turn_id';
     v_call jsonb;
     v_admitted jsonb;
     v_rejection jsonb;
@@ -107,14 +107,14 @@ declare
     v_rejected jsonb := '{}';
 begin
     for v_call in
-        select c.item from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n) order by n
+        select c.item from jsonb_array_elements(p_calls) with ordinality c (item, n) order by n
     loop
         v_admitted := '{}';
         if jsonb_typeof(v_call -> 'circuit_breaker') = 'object' and not exists (
                select from heliograph.turn_waiting_tools w
-                where w.project_id = p_project and w.agent_turn_id = v_turn_id
+                where w.project_id = p_project and w.agent_turn_id = p_turn_id
                   and w.tool_call_id = v_call ->> 'call_id') then
-            v_admitted := heliograph._admit_call(p_project, v_turn_id, v_call ->> 'call_id',
+            v_admitted := heliograph._admit_call(p_project, p_turn_id, v_call ->> 'call_id',
                                                  v_call -> 'circuit_breaker',
                                                  (v_call ->> 'timeout_seconds')::float8, p_now);
         end if;
@@ -129,40 +129,10 @@ begin
         end if;
     end loop;
     if v_rejection is not null then
-        perform heliograph._release_trials(p_project, v_turn_id, v_calls);
+        perform heliograph._release_trials(p_project, p_turn_id, v_calls);
         return v_rejection || jsonb_build_object('calls', v_rejected);
     end if;
-    return p_item || jsonb_build_object('calls', v_calls, 'circuits', v_circuits);
-end $$;
-
--- _admit_items: admit the calls of the items of a round of suspend, and take their tokens, one item after another.
---   Returns {items, places, parts}: all items, admitted ones with marks; the places of these; the rejections by place.
---   The caller holds the heads and the buckets.
-create function heliograph._admit_items(p_project text, p_items jsonb, p_places integer[], p_now timestamptz)
-    returns jsonb language plpgsql as $$
-declare
-    v_has_circuits constant boolean := heliograph._has_circuits(p_items);
-    v_n integer;
-    v_admitted jsonb;
-    v_places integer[] := '{}';
-    v_parts jsonb := '{}';
-begin
-    foreach v_n in array p_places loop
-        v_admitted := p_items -> (v_n - 1);
-        if v_has_circuits then
-            v_admitted := heliograph._admit_calls(p_project, v_admitted, p_now);
-        end if;
-        if jsonb_path_exists(v_admitted, '$.calls[*].rates[*].kind') then
-            v_admitted := heliograph._take_calls(p_project, v_admitted, p_now);
-        end if;
-        if v_admitted ->> 'outcome' = 'rejected' then
-            v_parts := v_parts || jsonb_build_object(v_n, v_admitted);
-        else
-            p_items := jsonb_set(p_items, array[(v_n - 1)::text], v_admitted);
-            v_places := v_places || v_n;
-        end if;
-    end loop;
-    return jsonb_build_object('items', p_items, 'places', to_jsonb(v_places), 'parts', v_parts);
+    return jsonb_build_object('calls', v_calls, 'circuits', v_circuits);
 end $$;
 
 -- _count_circuits: count the results of calls that breakers have admitted.

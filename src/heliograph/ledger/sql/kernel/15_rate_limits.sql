@@ -67,20 +67,20 @@ create function heliograph._full_at(
                 else least(p_bucket.full_at, greatest(p_bucket.last_start, p_now) + p_count * p_interval) end
 $$;
 
--- _has_rates: whether an item of begin_call, or a call of an item of suspend, has rate limits.
+-- _has_rates: whether one of these items of begin_call, or calls of suspend, has rate limits.
 create function heliograph._has_rates(p_items jsonb) returns boolean
     language sql immutable as $$
-    select jsonb_path_exists(p_items, '$[*].rates[*].kind') or jsonb_path_exists(p_items, '$[*].calls[*].rates[*].kind')
+    select jsonb_path_exists(p_items, '$[*].rates[*].kind')
 $$;
 
--- _lock_rates: lock the buckets of these items of begin_call or suspend, one after another; create those that have no
---   row. prune may delete a bucket before it is locked: then it is created again, before the next one is locked.
+-- _lock_rates: lock the buckets of these items of begin_call, or lists of calls of suspend, one after another; create
+--   those that have no row. prune may delete a bucket before it is locked: then it is created again, before the next
+--   one is locked.
 --   locks:  the buckets; the caller holds the heads and the runs
 create function heliograph._lock_rates(p_project text, p_items jsonb) returns void
     language plpgsql as $$
 declare
-    v_rates constant jsonb := jsonb_path_query_array(p_items, '$[*].rates[*] ? (@.kind != null)')
-                              || jsonb_path_query_array(p_items, '$[*].calls[*].rates[*] ? (@.kind != null)');
+    v_rates constant jsonb := jsonb_path_query_array(p_items, '$[*].rates[*] ? (@.kind != null)');
     v_rate record;
 begin
     for v_rate in
@@ -285,16 +285,17 @@ begin
 end $$;
 
 -- _take_calls: take the tokens of the new calls of an item of suspend, for all of them or for none.
---   Returns the item, in which each such call has its rate; or a rejection that lists the calls that were rejected.
+--   Returns {calls}, of which each such call has its rate; or a rejection that lists the calls that were rejected.
 --   The caller holds the heads and the buckets.
-create function heliograph._take_calls(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
-    language plpgsql as $$
+create function heliograph._take_calls(
+    p_project text, p_turn_id text, p_calls jsonb, p_now timestamptz
+) returns jsonb language plpgsql as $$
 declare
     v_before constant jsonb := (
         select jsonb_agg(to_jsonb(b) order by b.kind, b.name) from heliograph.rate_buckets b
          where b.project_id = p_project and (b.kind, b.name) in (
                select r.kind, r.name from heliograph._rates(
-                   jsonb_path_query_array(p_item, '$.calls[*].rates[*] ? (@.kind != null)')) r));
+                   jsonb_path_query_array(p_calls, '$[*].rates[*] ? (@.kind != null)')) r));
     v_call jsonb;
     v_taken jsonb;
     v_rejection jsonb;
@@ -302,12 +303,12 @@ declare
     v_rejected jsonb := '{}';
 begin
     for v_call in
-        select c.item from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n) order by n
+        select c.item from jsonb_array_elements(p_calls) with ordinality c (item, n) order by n
     loop
         v_taken := '{}';
         if jsonb_path_exists(v_call, '$.rates[*].kind') and not exists (
                select from heliograph.turn_waiting_tools w
-                where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
+                where w.project_id = p_project and w.agent_turn_id = p_turn_id
                   and w.tool_call_id = v_call ->> 'call_id') then
             v_taken := heliograph._take_tokens(p_project, v_call -> 'rates', (v_call ->> 'timeout_seconds')::float8,
                                                p_now);
@@ -319,20 +320,20 @@ begin
         else
             v_calls := v_calls || (v_call || v_taken);
             if v_call ->> 'timeout_seconds' is null then  -- otherwise its timeout includes the time until its start
-                perform heliograph._shift_trial(p_project, p_item ->> 'turn_id', v_call ->> 'call_id',
+                perform heliograph._shift_trial(p_project, p_turn_id, v_call ->> 'call_id',
                                                    v_call -> 'circuit', v_taken -> 'rate', p_now);
             end if;
         end if;
     end loop;
     if v_rejection is null then
-        return p_item || jsonb_build_object('calls', v_calls);
+        return jsonb_build_object('calls', v_calls);
     end if;
     update heliograph.rate_buckets b
        set tokens_max = o.tokens_max, seconds = o.seconds, full_at = o.full_at, last_start = o.last_start,
            last_day = o.last_day, peaks = o.peaks
       from jsonb_populate_recordset(null::heliograph.rate_buckets, v_before) o
      where b.project_id = p_project and b.kind = o.kind and b.name = o.name;
-    perform heliograph._release_trials(p_project, p_item ->> 'turn_id', p_item -> 'calls');
+    perform heliograph._release_trials(p_project, p_turn_id, p_calls);
     return v_rejection || jsonb_build_object('calls', v_rejected);
 end $$;
 

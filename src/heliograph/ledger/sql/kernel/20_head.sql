@@ -116,28 +116,6 @@ begin
                               'woken', heliograph._distinct(p_woken));
 end $$;
 
--- _answers: the answers of a batch, in the order of its items: {p_key of the item, outcome, targets}. p_parts: {place:
---   part of its answer}, from 1; a part adds keys, or replaces the outcome. Each answer has the queues that the whole
---   call has to notify, and the first also the agents that it woke.
-create function heliograph._answers(
-    p_project text, p_key text, p_items jsonb, p_outcome text, p_parts jsonb, p_woken text[]
-) returns jsonb language plpgsql stable as $$
-declare
-    v_bells constant jsonb := heliograph._bells(p_project, p_woken);
-    v_usual constant jsonb := jsonb_build_object('outcome', p_outcome) || (v_bells - 'woken');
-begin
-    if jsonb_array_length(p_items) = 1 then  -- the usual case at low load, without a query
-        return jsonb_build_array(jsonb_build_object(p_key, p_items -> 0 ->> p_key) || v_usual || v_bells
-                                 || coalesce(p_parts -> '1', '{}'));
-    end if;
-    p_parts := p_parts || jsonb_build_object('1', v_bells || coalesce(p_parts -> '1', '{}'));
-    return coalesce((
-        select jsonb_agg(jsonb_build_object(p_key, i.item ->> p_key)
-                         || case when p_parts ? i.n::text then v_usual || (p_parts -> i.n::text) else v_usual end
-                         order by i.n)
-          from jsonb_array_elements(p_items) with ordinality i (item, n)), '[]');
-end $$;
-
 -- _distinct: an array without repeats, in order, as JSON.
 create function heliograph._distinct(p_values text[]) returns jsonb
     language sql immutable as $$
@@ -162,14 +140,4 @@ begin
                         over (partition by k.key order by k.n) as round
               from unnest(p_keys) with ordinality k (key, n)) numbered
      group by round order by round;
-end $$;
-
--- _items_at: the items at these places of a batch; the batch itself if these are all its places.
-create function heliograph._items_at(p_items jsonb, p_places integer[]) returns jsonb
-    language plpgsql immutable as $$
-begin
-    if cardinality(p_places) = jsonb_array_length(p_items) then
-        return p_items;
-    end if;
-    return (select jsonb_agg(p_items -> (n - 1) order by n) from unnest(p_places) n);
 end $$;

@@ -105,21 +105,6 @@ begin
         heliograph._reject_drafts(p_run_id, p_base, p_drafts)) end;
 end $$;
 
--- _reject_names: see _reject_reserved, for the signals of an item.
-create function heliograph._reject_names(p_item jsonb) returns jsonb
-    language sql immutable as $$
-    select heliograph._reject_reserved(p_item -> 'signals')
-$$;
-
--- _reject_own_drafts: see _reject_drafts, for the drafts that a turn's own item appends to the log of its run.
---   The caller holds the run.
-create function heliograph._reject_own_drafts(p_project text, p_item jsonb) returns table (rejection jsonb)
-    language sql stable as $$
-    select heliograph._reject_drafts(r.run_id, r.signal_seq, p_item -> 'signals') from heliograph.runs r
-     where p_item #> '{signals,0}' is not null and r.project_id = p_project
-       and r.run_id = heliograph._run_of(p_item ->> 'agent_id')
-$$;
-
 -- _reject_cards: null, or the rejection of cards that are too large, or too many for their turn. p_bytes: see _exceeds.
 create function heliograph._reject_cards(
     p_project text, p_turn_id text, p_cards jsonb, p_bytes integer, p_limits heliograph.project_limits
@@ -138,19 +123,6 @@ create function heliograph._reject_cards(
               from heliograph.agent_turns t
              where t.project_id = p_project and t.agent_turn_id = p_turn_id
                and t.card_count + jsonb_array_length(p_cards) > p_limits.cards_max) end)
-$$;
-
--- _reject_cards_and_signals: null, or the rejection of the cards and signals of an item. p_bytes: see _exceeds.
-create function heliograph._reject_cards_and_signals(
-    p_project text, p_item jsonb, p_bytes integer, p_limits heliograph.project_limits
-) returns jsonb
-    language sql stable as $$
-    select coalesce(
-        heliograph._reject_names(p_item),
-        case when p_bytes > p_limits.payload_bytes_max and octet_length(p_item::text) > p_limits.payload_bytes_max
-             then heliograph._reject_signals(p_item -> 'signals', p_limits) end,
-        heliograph._reject_cards(p_project, p_item ->> 'turn_id', p_item -> 'cards', p_bytes, p_limits),
-        (select d.rejection from heliograph._reject_own_drafts(p_project, p_item) d))
 $$;
 
 -- _judge_append: the items of a round of append: each with its rejection, or else null, and the rows that it changes.

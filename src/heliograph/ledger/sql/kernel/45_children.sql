@@ -1,13 +1,13 @@
 -- Children: turns that a suspended turn waits for (L0-38). A child is enqueued in the commit that suspends its parent,
 -- and its end comes back through the outbox (sweep_reports), so that no transaction ever holds both at once (K17).
 
--- _child_agents: the agent ids of the children in these items of suspend.
-create function heliograph._child_agents(p_items jsonb) returns text[]
+-- _child_agents: the agent ids of the children in these items of suspend. p_runs: of the items.
+create function heliograph._child_agents(p_runs text[], p_calls jsonb[]) returns text[]
     language sql immutable as $$
-    select coalesce(array_agg(distinct concat_ws('/', heliograph._run_of(i ->> 'agent_id'), c #>> '{child,agent}',
-                                                 c #>> '{child,instance}')), '{}')
-      from jsonb_array_elements(p_items) i
-     cross join lateral jsonb_array_elements(i -> 'calls') c
+    select coalesce(array_agg(distinct concat_ws('/', p_runs[n], c #>> '{child,agent}', c #>> '{child,instance}')),
+                    '{}')
+      from generate_subscripts(p_calls, 1) n
+     cross join lateral jsonb_array_elements(p_calls[n]) c
      where c ->> 'kind' = 'child'
 $$;
 
@@ -35,14 +35,14 @@ end $$;
 --   not checked, because suspend does not change them.
 --   locks:  the contexts against prune; the caller holds the heads and the run
 create function heliograph._reject_children(
-    p_project text, p_run_id text, p_item jsonb, p_limits heliograph.project_limits
+    p_project text, p_run_id text, p_turn_id text, p_calls jsonb, p_limits heliograph.project_limits
 ) returns jsonb language plpgsql as $$
 declare
     v_children bigint;
     v_depth integer;
     v_rejection jsonb;
 begin
-    select count(*) into v_children from jsonb_array_elements(p_item -> 'calls') c where c ->> 'kind' = 'child';
+    select count(*) into v_children from jsonb_array_elements(p_calls) c where c ->> 'kind' = 'child';
     if v_children = 0 then
         return null;
     elsif v_children > p_limits.fan_out_max then
@@ -50,10 +50,10 @@ begin
                                       p_limits.fan_out_max, 'start them in several rounds', 'fan_out_max');
     end if;
     select depth + 1 into v_depth from heliograph.agent_turns
-     where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
+     where project_id = p_project and agent_turn_id = p_turn_id;
     with recursive ancestor as (
         select t.agent_id, t.parent_turn_id from heliograph.agent_turns t
-         where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id'
+         where t.project_id = p_project and t.agent_turn_id = p_turn_id
         union all
         select t.agent_id, t.parent_turn_id from ancestor a
           join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = a.parent_turn_id
@@ -61,10 +61,10 @@ begin
         select c.n, c.item #>> '{child,turn_id}' as turn_id,
                c.item #>> '{child,agent}' as agent,
                concat_ws('/', p_run_id, c.item #>> '{child,agent}', c.item #>> '{child,instance}') as agent_id
-          from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
+          from jsonb_array_elements(p_calls) with ordinality c (item, n)
          where c.item ->> 'kind' = 'child' and not exists (
                select from heliograph.turn_waiting_tools w
-                where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
+                where w.project_id = p_project and w.agent_turn_id = p_turn_id
                   and w.tool_call_id = c.item ->> 'call_id' offset 0)
     ), queue as materialized (
         select c.agent_id, min(c.agent) as agent, count(*) as more, min(c.n) as n,
@@ -110,15 +110,15 @@ begin
              where x.status <> 'running'  -- a session that is closed still answers: a stop has its reason in the memory
                and (not x.memory ? 'session' or x.memory ? 'stopped_by')) r
      order by r.rank, r.n limit 1;
-    if v_rejection is null and jsonb_path_exists(p_item, '$.calls[*].child.context_box_id ? (@ != null)') then
+    if v_rejection is null and jsonb_path_exists(p_calls, '$[*].child.context_box_id ? (@ != null)') then
         select r.rejection into v_rejection
           from (select heliograph._reject_context(p_project, c.box_id) as rejection, c.n from (
                        select i.item #>> '{child,context_box_id}' as box_id, i.n
-                         from jsonb_array_elements(p_item -> 'calls') with ordinality i (item, n)
+                         from jsonb_array_elements(p_calls) with ordinality i (item, n)
                         where i.item ->> 'kind' = 'child' and i.item #>> '{child,context_box_id}' is not null
                           and not exists (
                               select from heliograph.turn_waiting_tools w
-                               where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
+                               where w.project_id = p_project and w.agent_turn_id = p_turn_id
                                  and w.tool_call_id = i.item ->> 'call_id' offset 0)) c) r
          where r.rejection is not null order by r.n limit 1;
     end if;
@@ -126,29 +126,30 @@ begin
 end $$;
 
 -- _reject_duplicates: null, or the rejection of item p_place for a child with the turn id of an earlier item's child.
-create function heliograph._reject_duplicates(p_project text, p_items jsonb, p_place integer) returns jsonb
-    language plpgsql stable as $$
+create function heliograph._reject_duplicates(
+    p_project text, p_turn_id text[], p_calls jsonb[], p_place integer
+) returns jsonb language plpgsql stable as $$
 begin
     return (
         select heliograph._rejection('id_conflict', format('two children have the turn id %s',
                                                            c.item #>> '{child,turn_id}'))
-          from jsonb_array_elements(p_items -> (p_place - 1) -> 'calls') with ordinality c (item, n)
+          from jsonb_array_elements(p_calls[p_place]) with ordinality c (item, n)
          where c.item ->> 'kind' = 'child'
-           and exists (select from jsonb_array_elements(p_items) with ordinality i (item, n)
-                        cross join lateral jsonb_array_elements(i.item -> 'calls') o
-                        where i.n < p_place and o #> '{child,turn_id}' = c.item #> '{child,turn_id}')
+           and exists (select from generate_series(1, p_place - 1) i
+                        cross join lateral jsonb_array_elements(p_calls[i]) o
+                        where o #> '{child,turn_id}' = c.item #> '{child,turn_id}')
            and not exists (select from heliograph.turn_waiting_tools w  -- others do not change
-                            where w.project_id = p_project and w.agent_turn_id = p_items -> (p_place - 1) ->> 'turn_id'
+                            where w.project_id = p_project and w.agent_turn_id = p_turn_id[p_place]
                               and w.tool_call_id = c.item ->> 'call_id' offset 0)
          order by c.n limit 1);
 end $$;
 
 -- _enqueue_children: enqueue the child turns of the waits that were just opened, one level deeper than their parents.
---   p_firsts: the answer of _open_calls. Returns the agents that it woke.
+--   Returns the agents that it woke.
 --   raises: see _enqueue
 --   locks:  see _enqueue; the caller holds the heads and the runs
 create function heliograph._enqueue_children(
-    p_project text, p_items jsonb, p_firsts jsonb, p_now timestamptz
+    p_project text, p_items heliograph.suspension[], p_now timestamptz
 ) returns text[]
     language plpgsql as $$
 declare
@@ -157,19 +158,19 @@ begin
     select jsonb_agg((c.item -> 'child') || jsonb_build_object(
                       'cause', coalesce(nullif(c.item #> '{child,cause}', 'null'), jsonb_build_object('seq',
                               t.activation_seq)),
-                      'run_id', t.run_id, 'base', (p_firsts ->> t.agent_turn_id)::bigint - 1,
+                      'run_id', t.run_id, 'base', i.first_seq - 1,
                       'parent_turn_id', t.agent_turn_id, 'parent_call_id', c.item -> 'call_id', 'depth', t.depth + 1,
                       'budgets', t.budgets, 'starts_at', c.item #> '{rate,starts_at}')
                -- only the head of an instance is created with its first turn
                || case when c.item #>> '{child,instance}' is null then '{}' else jsonb_build_object('target',
                        h.target) end
-               order by i.n, c.n)
+               order by i.place, c.n)
       into v_activations
-      from jsonb_array_elements(p_items) with ordinality i (item, n)
-     cross join lateral jsonb_array_elements(i.item -> 'calls') with ordinality c (item, n)
+      from unnest(p_items) i
+     cross join lateral jsonb_array_elements(i.calls) with ordinality c (item, n)
      cross join lateral (
            select x.* from heliograph.agent_turns x
-            where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id' offset 0) t
+            where x.project_id = p_project and x.agent_turn_id = i.turn_id offset 0) t
      cross join lateral (
            select x.target from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h

@@ -39,83 +39,72 @@ create function heliograph._is_usual_wait(p_call jsonb) returns boolean
             when 'object' then (p_call -> 'command') - '{subject,body,pool,priority}'::text[] = '{}' else true end end
 $$;
 
--- _check_suspend: reject items with invalid calls.
+-- _check_suspend: reject items with an invalid phase, join, call, card or recording. A call of the usual form is
+--   accepted by a short check (decision 0118).
+--   Returns whether no call is a child, or has a circuit breaker or rates; it may be false for other calls, too.
 --   raises: 22023 naming the field
-create function heliograph._check_suspend(p_items jsonb) returns void
-    language plpgsql immutable as $$
+create function heliograph._check_suspend(
+    p_phase text[], p_join text[], p_cards jsonb[], p_signals jsonb[], p_calls jsonb[], p_recording jsonb[]
+) returns boolean language plpgsql immutable as $$
 declare
+    v_call jsonb;
     v_wrong text;
     v_is_usual boolean := true;
 begin
-    for n in 0 .. coalesce(jsonb_array_length(p_items), 0) - 1 loop
-        v_is_usual := heliograph._is_usual_suspension(p_items -> n);
-        exit when not v_is_usual;
-    end loop;
-    if v_is_usual then
-        return;
+    perform heliograph._check_phases(p_phase);
+    perform heliograph._check_recorded(p_recording);
+    if not array_replace(p_join, null, 'all') <@ '{all,each}' then
+        v_wrong := 'join must be all or each';
     end if;
-    select coalesce(
-        min(heliograph._wrong_keys('p_items[]', i, '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals,join,'
-                                                   'seen,terminates,calls,recording}')),
-        min(heliograph._wrong_type('p_items[]', i, 'terminates', 'boolean')),
-        min(case when i ? 'recording' then heliograph._wrong_recording('p_items[]', i) end),
-        min(case when not coalesce(i ->> 'join' in ('all', 'each'), true) then 'join must be all or each'
-                 when jsonb_array_length(i -> 'calls') > 1 and jsonb_array_length(i -> 'calls') >
-                      (select count(distinct c ->> 'call_id') from jsonb_array_elements(i -> 'calls') c)
-                 then 'two calls of the item have the same id: give each its own'
-                 when not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)
-                 then 'phase must be init, plan, act, reflect or terminate' end),
-        min((select min(heliograph._wrong_card(c)) from jsonb_array_elements(i -> 'cards') c)),
-        min((select min(coalesce(heliograph._wrong_wait(c), heliograph._wrong_call(c), case
-                 when not coalesce(c ->> 'kind' in ('tool', 'child', 'timer', 'human'), false)
-                 then 'the kind of a call must be tool, child, timer or human'
-                 when (c ->> 'kind' = 'child') <> (coalesce(jsonb_typeof(c -> 'child'), 'null') = 'object')
-                 then 'a call of kind child must have a child, and no other call may have one'
-                 when c ->> 'kind' = 'timer' and c ->> 'timeout_seconds' is null then 'a timer must have a timeout'
-                 when not coalesce(c ->> 'after_execution' in ('suspend', 'terminate'), true)
-                 then 'after_execution must be suspend or terminate'
-                 when not coalesce(octet_length(c ->> 'token') between 1 and 1000, true)
-                     then 'a token must have 1 to 1000 bytes'
-                 when not coalesce(jsonb_typeof(c -> 'command') in ('object', 'null'), true)
-                      or not coalesce(jsonb_typeof(c #> '{command,body}') in ('object', 'null'), true)
-                      or octet_length(c #>> '{command,subject}') > 200
-                 then 'a command must be an object: subject has at most 200 bytes, or is missing, and body is an object'
-                 when c ->> 'kind' = 'child' then heliograph._wrong_child(c -> 'child',
-                         coalesce(jsonb_array_length(i -> 'signals'), 0))
-                 end)) from jsonb_array_elements(i -> 'calls') c))) into v_wrong
-      from jsonb_array_elements(p_items) i;
+    for n in 1 .. cardinality(p_calls) loop
+        for m in 0 .. coalesce(jsonb_array_length(p_cards[n]), 0) - 1 loop
+            v_wrong := coalesce(v_wrong, heliograph._wrong_card(p_cards[n] -> m));
+        end loop;
+        for m in 0 .. coalesce(jsonb_array_length(p_calls[n]), 0) - 1 loop
+            v_call := p_calls[n] -> m;
+            if heliograph._is_usual_wait(v_call) is not true then
+                v_is_usual := false;
+                v_wrong := coalesce(v_wrong, heliograph._wait_problem(
+                    v_call, coalesce(jsonb_array_length(p_signals[n]), 0)));
+            end if;
+        end loop;
+        if jsonb_array_length(p_calls[n]) > 1 and heliograph._repeats_call(p_calls[n]) then
+            v_wrong := coalesce(v_wrong, 'two calls of the item have the same id: give each its own');
+        end if;
+    end loop;
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     end if;
+    return v_is_usual;
 end $$;
 
--- _is_usual_suspension: whether an item of suspend has the form that owners usually send: one valid call of kind tool
---   or human. PostgreSQL sets up each expression once per transaction, which costs more than its evaluation, so that
---   this is short.
-create function heliograph._is_usual_suspension(p_item jsonb) returns boolean
+-- _repeats_call: whether two of these calls have the same id, or one has none.
+create function heliograph._repeats_call(p_calls jsonb) returns boolean
     language plpgsql immutable as $$
-declare
-    v_call constant jsonb := p_item #> '{calls,0}';
-    v_card jsonb;
 begin
-    if jsonb_typeof(p_item -> 'calls') is distinct from 'array' or jsonb_array_length(p_item -> 'calls') <> 1
-       or heliograph._is_usual_wait(v_call) is not true
-       or (p_item - '{agent_id,turn_id,epoch,phase,signals_emitted,cards,signals,join,seen,terminates,calls}'::text[]
-           = '{}' and coalesce(jsonb_typeof(p_item -> 'terminates'), 'null') in ('boolean', 'null')
-           and coalesce(p_item ->> 'join' in ('all', 'each'), true)
-           and coalesce(p_item ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)
-           and coalesce(jsonb_typeof(p_item -> 'cards'), 'array') = 'array') is not true then
-        return false;
-    end if;
-    for n in 0 .. coalesce(jsonb_array_length(p_item -> 'cards'), 0) - 1 loop
-        v_card := p_item -> 'cards' -> n;
-        if (jsonb_typeof(v_card) = 'object' and v_card - '{card_id,kind,content}'::text[] = '{}'
-            and heliograph._wrong_id('', v_card ->> 'card_id') is null
-            and octet_length(v_card ->> 'kind') between 1 and 200 and v_card ? 'content') is not true then
-            return false;
-        end if;
-    end loop;
-    return true;
+    return jsonb_array_length(p_calls) > (select count(distinct c ->> 'call_id') from jsonb_array_elements(p_calls) c);
+end $$;
+
+-- _wait_problem: null, or the problem of a call that _is_usual_wait does not accept. p_drafts: the number of signals of
+--   its item.
+create function heliograph._wait_problem(p_call jsonb, p_drafts integer) returns text
+    language plpgsql immutable as $$
+begin
+    return coalesce(heliograph._wrong_wait(p_call), heliograph._wrong_call(p_call), case
+        when not coalesce(p_call ->> 'kind' in ('tool', 'child', 'timer', 'human'), false)
+        then 'the kind of a call must be tool, child, timer or human'
+        when (p_call ->> 'kind' = 'child') <> (coalesce(jsonb_typeof(p_call -> 'child'), 'null') = 'object')
+        then 'a call of kind child must have a child, and no other call may have one'
+        when p_call ->> 'kind' = 'timer' and p_call ->> 'timeout_seconds' is null then 'a timer must have a timeout'
+        when not coalesce(p_call ->> 'after_execution' in ('suspend', 'terminate'), true)
+        then 'after_execution must be suspend or terminate'
+        when not coalesce(octet_length(p_call ->> 'token') between 1 and 1000, true)
+        then 'a token must have 1 to 1000 bytes'
+        when not coalesce(jsonb_typeof(p_call -> 'command') in ('object', 'null'), true)
+             or not coalesce(jsonb_typeof(p_call #> '{command,body}') in ('object', 'null'), true)
+             or octet_length(p_call #>> '{command,subject}') > 200
+        then 'a command must be an object: subject has at most 200 bytes, or is missing, and body is an object'
+        when p_call ->> 'kind' = 'child' then heliograph._wrong_child(p_call -> 'child', p_drafts) end);
 end $$;
 
 -- _wrong_wait: null, or which key of a call that a turn waits for, of its command or of its child is unknown, or of
@@ -190,23 +179,24 @@ begin
             end);
 end $$;
 
--- _reject_calls: null, or the rejection of an item with too many calls or a too large command.
-create function heliograph._reject_calls(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
-    language plpgsql stable as $$
+-- _reject_calls: null, or the rejection of an item of suspend with too many calls or a too large command.
+create function heliograph._reject_calls(
+    p_project text, p_turn_id text, p_calls jsonb, p_limits heliograph.project_limits
+) returns jsonb language plpgsql stable as $$
 begin
     return (
         select coalesce(
             (select heliograph._reject_waits(count(*), p_limits.waits_max)
                from (select tool_call_id from heliograph.turn_waiting_tools
-                      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id'
+                      where project_id = p_project and agent_turn_id = p_turn_id
                      union
-                     select c ->> 'call_id' from jsonb_array_elements(p_item -> 'calls') c) w
+                     select c ->> 'call_id' from jsonb_array_elements(p_calls) c) w
              having count(*) > p_limits.waits_max),
             (select heliograph._over_limit(
                         'payload_too_large', format('the command of call %s has %s bytes', c.item ->> 'call_id',
                                                     octet_length((c.item -> 'command')::text)),
                         p_limits.result_bytes_max, 'store large arguments elsewhere and pass their locations',
                         'result_bytes_max')
-               from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
+               from jsonb_array_elements(p_calls) with ordinality c (item, n)
               where octet_length((c.item -> 'command')::text) > p_limits.result_bytes_max order by c.n limit 1)));
 end $$;

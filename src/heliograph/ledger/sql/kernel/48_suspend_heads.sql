@@ -11,26 +11,65 @@ create function heliograph._open_waits(p_project text, p_turn_id text) returns t
      offset 0
 $$;
 
+-- _suspend_turns: suspend the turns of a round whose calls are written, or keep them running.
+--   Returns p_answers with the answers of the turns that keep running.
+--   locks:  see _resolve; the caller holds the heads and the runs
+create function heliograph._suspend_turns(
+    p_project text, p_items heliograph.suspension[], p_answers jsonb[], p_limits heliograph.project_limits,
+    p_now timestamptz
+) returns jsonb[] language plpgsql as $$
+declare
+    v_item heliograph.suspension;
+    v_early text[] := '{}';
+    v_suspended text[];
+    v_running heliograph.suspension[] := '{}';
+begin
+    foreach v_item in array p_items loop
+        if v_item.is_early then
+            v_early := v_early || v_item.turn_id;
+        end if;
+    end loop;
+    if cardinality(v_early) > 0 then
+        perform heliograph._apply_early(p_project, v_early, p_limits, p_now);
+    end if;
+    -- after the children and the early reports, because the log has their signals already
+    foreach v_item in array p_items loop
+        if heliograph._crosses_checkpoint(v_item.first_seq - 1,
+                                          v_item.first_seq - 1 + jsonb_array_length(v_item.signals)) then
+            perform heliograph._checkpoint(p_project, v_item.run_id, v_item.first_seq - 1);
+        end if;
+    end loop;
+    v_suspended := heliograph._suspend_heads(p_project, p_items, p_now);
+    if cardinality(v_suspended) < cardinality(p_items) then
+        foreach v_item in array p_items loop
+            if v_item.turn_id <> all (v_suspended) then
+                v_running := v_running || v_item;
+            end if;
+        end loop;
+        perform heliograph._keep_running(p_project, v_running);
+        foreach v_item in array v_running loop
+            p_answers[v_item.place] := coalesce(p_answers[v_item.place], '{}') || jsonb_build_object(
+                'outcome', 'resolved',
+                'waits', coalesce((select w.waits from heliograph._waits(p_project, v_item.turn_id) w), '[]'));
+        end loop;
+    end if;
+    return p_answers;
+end $$;
+
 -- _suspend_heads: suspend the turns of a round that have open waits: running -> suspended, their leases closed, their
 --   messages consumed. Open waits are counted here, after everything else is written (K16). Returns the suspended
 --   turns. The caller holds the heads.
-create function heliograph._suspend_heads(p_project text, p_items jsonb, p_now timestamptz) returns text[]
-    language plpgsql as $$
+create function heliograph._suspend_heads(p_project text, p_items heliograph.suspension[], p_now timestamptz)
+    returns text[] language plpgsql as $$
 declare
     v_suspended text[];
     v_human text[];  -- those that wait only for humans
 begin
     with item as materialized (
-        select i.turn_id, i.epoch, i.phase, coalesce(i."join", 'all') as resumes_on, o.waits, o.deadline, o.is_human,
-               coalesce(i.terminates, false) as terminates,
-               h.at, h.agent_id, h.run_id, greatest(p_now, h.moved_at) as moved_at
-          from jsonb_to_recordset(p_items) as i (agent_id text, turn_id text, epoch bigint, phase text, "join" text,
-                                                 seen integer, terminates boolean)
+        select i.turn_id, i.phase, i.resumes_on, i.terminates, i.head_at, i.lease_at, i.moved_at, o.*
+          from unnest(p_items) i
          cross join lateral heliograph._open_waits(p_project, i.turn_id) o
-         cross join lateral (
-               select x.ctid as at, x.agent_id, x.run_id, x.moved_at from heliograph.agent_state_head x
-                where x.project_id = p_project and x.agent_id = i.agent_id offset 0) h
-         where o.waits > 0 and not (coalesce(i."join" = 'each', false) and case
+         where o.waits > 0 and not (i.resumes_on = 'each' and case
                when i.seen is null then exists (
                     select from heliograph.agent_inbox x
                      where x.project_id = p_project and x.agent_turn_id = i.turn_id and x.applied
@@ -39,12 +78,7 @@ begin
                              where x.project_id = p_project and x.agent_turn_id = i.turn_id
                                and x.resolved_position > i.seen) end)
     ), lease as (
-        update heliograph.leases l set ended_at = f.moved_at
-          from (select x.at, i.moved_at from item i cross join lateral (
-                       select y.ctid as at from heliograph.leases y
-                        where y.project_id = p_project and y.agent_id = i.agent_id
-                          and y.turn_epoch = i.epoch offset 0) x) f
-         where l.ctid = f.at
+        update heliograph.leases l set ended_at = i.moved_at from item i where l.ctid = i.lease_at
     ), message as (
         update heliograph.agent_inbox m set status = 'consumed', consumed_at = p_now
           from (select x.at from item i cross join lateral (
@@ -58,7 +92,7 @@ begin
                waiting_tool_count = i.waits, resume_deadline = i.deadline, resumes_on = i.resumes_on,
                terminates = i.terminates,
                expecting_correlation_id = null, moved_at = i.moved_at
-          from item i where h.ctid = i.at
+          from item i where h.ctid = i.head_at
         returning h.active_agent_turn_id, i.is_human
     )
     select array_agg(active_agent_turn_id order by active_agent_turn_id),
@@ -91,37 +125,24 @@ begin
      where t.ctid = f.at;
 end $$;
 
--- _keep_running: keep the other turns of a round running. Their owners receive the results with this answer, so the
+-- _keep_running: keep these turns of a round running. Their owners receive the results with this answer, so the
 --   messages of the results are consumed. signals_emitted counts their new drafts.
 --   The caller holds the heads.
-create function heliograph._keep_running(p_project text, p_items jsonb, p_suspended text[], p_firsts jsonb)
-    returns void language plpgsql as $$
+create function heliograph._keep_running(p_project text, p_items heliograph.suspension[]) returns void
+    language plpgsql as $$
 begin
-    with item as materialized (
-        select i.agent_id, i.turn_id, i.epoch, i.phase, i.signals_emitted,
-               coalesce(jsonb_array_length(i.signals), 0) as count,
-               (p_firsts ->> i.turn_id)::bigint as first_seq
-          from jsonb_to_recordset(p_items) as i
-               (agent_id text, turn_id text, epoch bigint, phase text, signals_emitted integer, signals jsonb)
-         where i.turn_id <> all (p_suspended)
-    ), lease as (
-        update heliograph.leases l set signals_emitted = l.signals_emitted + f.count, last_append_seq = f.first_seq
-          from (select x.at, i.count, i.first_seq from item i cross join lateral (
-                       select y.ctid as at from heliograph.leases y
-                        where y.project_id = p_project and y.agent_id = i.agent_id and y.turn_epoch = i.epoch
-                          and i.count > 0 and not coalesce(y.signals_emitted > i.signals_emitted, false) offset 0) x) f
-         where l.ctid = f.at
+    with lease as (
+        update heliograph.leases l
+           set signals_emitted = l.signals_emitted + i.written, last_append_seq = i.first_seq
+          from unnest(p_items) i where l.ctid = i.lease_at and i.written > 0
     ), message as (
         update heliograph.agent_inbox m set status = 'processing', turn_epoch = f.epoch
-          from (select x.at, i.epoch from item i cross join lateral (
+          from (select x.at, i.epoch from unnest(p_items) i cross join lateral (
                        select y.ctid as at from heliograph.agent_inbox y
                         where y.project_id = p_project and y.agent_turn_id = i.turn_id and y.applied
                           and y.status = 'pending' offset 0) x) f
          where m.ctid = f.at
     )
-    update heliograph.agent_state_head h set phase = f.phase
-      from (select x.at, i.phase from item i cross join lateral (
-                   select y.ctid as at from heliograph.agent_state_head y
-                    where y.project_id = p_project and y.agent_id = i.agent_id and y.phase <> i.phase offset 0) x) f
-     where h.ctid = f.at;
+    update heliograph.agent_state_head h set phase = i.phase
+      from unnest(p_items) i where h.ctid = i.head_at and h.phase <> i.phase;
 end $$;

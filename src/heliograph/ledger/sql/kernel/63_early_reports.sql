@@ -35,11 +35,11 @@ begin
     return '{"outcome": "early"}';
 end $$;
 
--- _apply_early: resolve the calls of a round whose reports came before them: each by the first report with the right
---   token. The other reports of such a call are discarded.
+-- _apply_early: resolve the calls of these turns whose reports came before them: each by the first report with the
+--   right token. The other reports of such a call are discarded.
 --   locks:  see _resolve; the caller holds the heads and the runs
 create function heliograph._apply_early(
-    p_project text, p_items jsonb, p_limits heliograph.project_limits, p_now timestamptz
+    p_project text, p_turns text[], p_limits heliograph.project_limits, p_now timestamptz
 ) returns void language plpgsql as $$
 declare
     v_results jsonb;
@@ -49,29 +49,29 @@ begin
                'status', e.payload -> 'status', 'output', e.payload -> 'result', 'error', e.payload -> 'error',
                'session', e.payload -> 'session') order by e.inbox_id)
       into v_results
-      from (select distinct on (i.item ->> 'turn_id', w.tool_call_id)
-                   i.item ->> 'turn_id' as turn_id, w.tool_call_id as call_id, m.inbox_id, m.payload
-              from jsonb_array_elements(p_items) i (item)
+      from (select distinct on (i.turn_id, w.tool_call_id)
+                   i.turn_id, w.tool_call_id as call_id, m.inbox_id, m.payload
+              from unnest(p_turns) i (turn_id)
              cross join lateral (
                    select x.inbox_id, x.correlation_id, x.payload from heliograph.agent_inbox x
-                    where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id'
+                    where x.project_id = p_project and x.agent_turn_id = i.turn_id
                       and x.payload is not null offset 0) m
              cross join lateral (
                    select x.tool_call_id from heliograph.turn_waiting_tools x
-                    where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id'
+                    where x.project_id = p_project and x.agent_turn_id = i.turn_id
                       and x.tool_call_id = m.correlation_id
                       and x.state = 'open' and x.kind in ('tool', 'human')
                       and (x.token_hash is null or x.token_hash = decode(m.payload ->> 'token_hash', 'hex')) offset 0) w
-             order by i.item ->> 'turn_id', w.tool_call_id, m.inbox_id) e;
+             order by i.turn_id, w.tool_call_id, m.inbox_id) e;
     if v_results is not null then
         perform heliograph._resolve(p_project, v_results, octet_length(v_results::text), p_limits, true, p_now);
     end if;
     update heliograph.agent_inbox m set status = 'dead', payload = null, consumed_at = p_now
-      from (select x.at from jsonb_array_elements(p_items) i (item) cross join lateral (
+      from (select x.at from unnest(p_turns) i (turn_id) cross join lateral (
                    select y.ctid as at from heliograph.agent_inbox y
-                    where y.project_id = p_project and y.agent_turn_id = i.item ->> 'turn_id' and y.payload is not null
+                    where y.project_id = p_project and y.agent_turn_id = i.turn_id and y.payload is not null
                       and exists (select from heliograph.turn_waiting_tools w
-                                   where w.project_id = p_project and w.agent_turn_id = i.item ->> 'turn_id'
+                                   where w.project_id = p_project and w.agent_turn_id = i.turn_id
                                      and w.tool_call_id = y.correlation_id) offset 0) x) e
      where m.ctid = e.at;
 end $$;
