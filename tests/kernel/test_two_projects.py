@@ -220,7 +220,11 @@ async def test_python_and_sql_agree_on_the_arguments_of_each_function(kernel: Ke
             "select array(select format_type(t, null) from unnest(proargtypes) with ordinality a (t, n) order by n)"
             "  from pg_proc where oid = $1::text::regproc", f"heliograph.{name}"
         )  # fmt: skip
-        spelled = {"float8": "double precision", "float8[]": "double precision[]", "timestamptz": "timestamp with time zone"}
+        spelled = {
+            "float8": "double precision",
+            "float8[]": "double precision[]",
+            "timestamptz": "timestamp with time zone",
+        }
         expected = [spelled.get(cast, cast) for cast in function.types]
         if function.takes_now:
             expected.append("timestamp with time zone")
