@@ -30,7 +30,7 @@ def test_closed_sessions_lose_and_double_nothing(in_memory: InMemoryKernel, seed
 
 @pytest.mark.more
 def test_closed_sessions_lose_and_double_nothing_on_postgres(real: PostgresBackend) -> None:
-    for seed in range(300, 320):
+    for seed in range(300, 308):
         result = simulate(Case(seed, maintenance=True, sessions=True), real)
         assert result.violations == [], result.line()
 
