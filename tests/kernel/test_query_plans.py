@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from heliograph.ledger.kernel import KERNEL
+from heliograph.ledger.load_reader import RUNS, TURNS, USES, WAITS
 from heliograph.ledger.reader import CLAIMS_OF_RUN
 from heliograph.testing.database import TestServer
 from tests.kernel.filled import fill
@@ -227,6 +228,11 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("leases of a turn", "select * from heliograph.lease_overview where project_id = 'filled' and turn_id = 'done_7'", [],
      {"leases_pkey"}),
     ("claims of a run", CLAIMS_OF_RUN, ["filled", "run_7"], {"turn_of_run", "leases_pkey"}),
+    ("top: open waits", WAITS, ["filled", 1000], {"turn_one_active", "turn_waiting_tools_pkey"}),
+    ("top: newest runs", RUNS, ["filled", ["run_7"], 20, None], {"runs_recent", "runs_pkey"}),
+    ("top: newest runs of an application", RUNS, ["filled", [], 20, TARGET], {"runs_recent", "runs_pkey"}),
+    ("top: open turns of runs", TURNS, ["filled", ["run_a", "run_7"], 50], {"turn_of_run"}),
+    ("top: use of models", USES, ["filled", ["run_7", "run_long"], [0, 2900], [9, 3000]], {"signals_pkey"}),
     ("causes of a signal", "select heliograph.why('filled', 'sig_run_7_9', 100)", [], {"signals_pkey", "runs_pkey"}),
     ("what a fork shares", "select heliograph.read_shared_log('filled', 'run_7', 9, '{}', null)", [],
      {"signals_pkey", "runs_pkey", "run_checkpoints_pkey"}),

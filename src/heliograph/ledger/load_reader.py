@@ -11,7 +11,7 @@ import msgspec
 from heliograph.ledger.decoding import decode
 from heliograph.ledger.pool import Database
 
-WAITS_MAX = 1000
+ACTIVE_TURNS_MAX = 1000  # whose waits are read, in the order of their agents
 TURNS_OF_RUN_MAX = 50  # the newest; a run has counters of all
 PAGE = 1000  # signals of a run in which one call counts the use of models
 RUNS_COUNTED_MAX = 40  # in one call
@@ -53,28 +53,33 @@ class WaitLoad(msgspec.Struct, frozen=True):
     since: datetime
 
 
-_WAITS = """
-select run_id, kind, tool, count(*)::int as count, min(opened_at) as since
-  from (select run_id, kind, tool, opened_at from heliograph.wait_overview
-         where project_id = $1 and state = 'open' and kind in ('human', 'tool', 'child') order by deadline limit $2) w
- group by run_id, kind, tool order by since, run_id, kind, tool
+# waits have an index by their turn, and the turns that have begun one by their agent
+WAITS = """
+with active as materialized (
+    select turn_id from heliograph.turn_overview where project_id = $1 and is_active order by agent_id limit $2)
+select w.run_id, w.kind, w.tool, count(*)::int as count, min(w.opened_at) as since
+  from active t
+ cross join lateral (select run_id, kind, tool, opened_at from heliograph.wait_overview
+                      where project_id = $1 and turn_id = t.turn_id and state = 'open' and kind in ('human', 'tool', 'child')
+                     offset 0) w
+ group by w.run_id, w.kind, w.tool order by since, w.run_id, w.kind, w.tool
 """
-_RUNS = f"""
+RUNS = f"""
 with newest as materialized (
     select run_id from heliograph.run_overview where project_id = $1 and ($4::text is null or target = $4)
      order by created_at desc, run_id desc limit $3)
-select {", ".join(RunLoad.__struct_fields__)} from heliograph.run_overview
- where project_id = $1 and run_id in (select run_id from newest union select unnest($2::text[]))
-   and ($4::text is null or target = $4)
- order by created_at desc, run_id desc
+select r.* from (select run_id from newest union select unnest($2::text[])) n
+ cross join lateral (select {", ".join(RunLoad.__struct_fields__)} from heliograph.run_overview
+                      where project_id = $1 and run_id = n.run_id and ($4::text is null or target = $4) offset 0) r
+ order by r.created_at desc, r.run_id desc
 """  # noqa: S608  the names of fields
-_TURNS = f"""
+TURNS = f"""
 select {", ".join(f"t.{name}" for name in TurnLoad.__struct_fields__)} from unnest($2::text[]) r (run_id)
  cross join lateral (select * from heliograph.turn_overview t where t.project_id = $1 and t.run_id = r.run_id
                       order by t.activation_seq desc, t.queue_seq desc limit $3) t
  where t.status <> 'done' order by t.created_at, t.turn_id
 """  # noqa: S608  the names of fields
-_USES = """
+USES = """
 select r.run_id, s.payload -> 'usage' as usage from unnest($2::text[], $3::bigint[], $4::bigint[]) r (run_id, after, upto)
  cross join lateral (select payload from heliograph.signal_log l
                       where l.project_id = $1 and l.run_id = r.run_id and l.commit_seq > r.after
@@ -90,16 +95,16 @@ class LoadReader:
         self._project = project
 
     async def waits(self) -> list[WaitLoad]:
-        """Count the WAITS_MAX open calls with the earliest deadlines by run, kind and tool, the oldest first."""
-        return await self._rows(WaitLoad, _WAITS, WAITS_MAX)
+        """Count the open calls of ACTIVE_TURNS_MAX turns by run, kind and tool, the oldest first."""
+        return await self._rows(WaitLoad, WAITS, ACTIVE_TURNS_MAX)
 
     async def runs(self, limit: int, further: Sequence[str], target: str | None = None) -> list[RunLoad]:
         """Read the newest runs and further ones by id, the newest first. target: of these, only those of this application."""
-        return await self._rows(RunLoad, _RUNS, list(further), limit, target)
+        return await self._rows(RunLoad, RUNS, list(further), limit, target)
 
     async def turns(self, run_ids: Sequence[str]) -> list[TurnLoad]:
         """Read the open ones of the newest turns of these runs, the oldest first."""
-        return await self._rows(TurnLoad, _TURNS, list(run_ids), TURNS_OF_RUN_MAX) if run_ids else []
+        return await self._rows(TurnLoad, TURNS, list(run_ids), TURNS_OF_RUN_MAX) if run_ids else []
 
     async def uses(self, spans: Mapping[str, tuple[int, int]]) -> list[tuple[str, Any]]:
         """Read the `usage` of each model call in a span of the log of each run.
@@ -109,7 +114,7 @@ class LoadReader:
         if not spans:
             return []
         columns = (list(spans), [after for after, _ in spans.values()], [upto for _, upto in spans.values()])
-        rows = await self._database.fetch(_USES, self._project, *columns)
+        rows = await self._database.fetch(USES, self._project, *columns)
         return [(row["run_id"], decode(row["usage"]) if row["usage"] is not None else None) for row in rows]
 
     async def _rows(self, kind: type[Any], query: str, *args: object) -> list[Any]:

@@ -49,7 +49,7 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
                 where t.cause_seq <= o.forked_seq)
            select o.run_id from owner o where t.cause_seq > coalesce(o.forked_seq, 0)), t.cause_seq) as cause_id,
        heliograph._signal_id(t.run_id, t.activation_seq) as activation_id, t.budgets,
-       t.priority, t.result_fields, t.actor
+       t.priority, t.result_fields, t.actor, t.state = 'active' as is_active
   from heliograph.agent_turns t
   join heliograph.agent_state_head h using (project_id, agent_id)
   left join lateral (select w.tool from heliograph.turn_waiting_tools w
