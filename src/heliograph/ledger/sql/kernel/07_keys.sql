@@ -192,6 +192,16 @@ create function heliograph._wrong_reaction(p_path text, p_reaction jsonb) return
              then heliograph._wrong_stops(p_path || '.stops', p_reaction -> 'stops') end)
 $$;
 
+-- _is_usual_reaction: whether a reaction has only what most have, in the right form, apart from its activations. Null
+--   counts as no. Inlined.
+create function heliograph._is_usual_reaction(p_reaction jsonb) returns boolean
+    language sql immutable as $$
+    select case jsonb_typeof(p_reaction) when 'object' then
+        p_reaction - '{activations,state,memory,status,outcome}'::text[] = '{}'
+        and (jsonb_typeof(p_reaction -> 'memory') = 'object') is not false
+        and heliograph._wrong_status('', p_reaction) is null end
+$$;
+
 -- _wrong_item: null, or the problem of an item with a reaction: an unknown key in the item, in the reaction or in its
 --   activations, or a value of another type. p_keys: those of an item.
 create function heliograph._wrong_item(p_path text, p_item jsonb, p_keys text[]) returns text
@@ -221,9 +231,11 @@ declare
     v_wrong text;
 begin
     foreach v_reaction in array p_reactions loop
-        v_wrong := coalesce(
-            heliograph._wrong_type('p_items[]', jsonb_build_object('reaction', v_reaction), 'reaction', 'object'),
-            heliograph._wrong_reaction('p_items[].reaction', v_reaction));
+        if heliograph._is_usual_reaction(v_reaction) is not true then
+            v_wrong := coalesce(
+                heliograph._wrong_type('p_items[]', jsonb_build_object('reaction', v_reaction), 'reaction', 'object'),
+                heliograph._wrong_reaction('p_items[].reaction', v_reaction));
+        end if;
         v_activations := v_reaction -> 'activations';
         for m in 0 .. coalesce(jsonb_array_length(v_activations), 0) - 1 loop
             v_wrong := coalesce(v_wrong, heliograph._wrong_activation('p_items[]', v_activations -> m));

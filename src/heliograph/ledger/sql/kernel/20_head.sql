@@ -124,9 +124,8 @@ $$;
 
 -- _rounds: divide a batch into rounds. Round n has the n-th item of each key, so the items of a round are independent
 --   and can be written at once. All rounds in order have the same effect as the items one after another.
---   p_steps: an item with a value above 0 joins the round of the one before it of its key.
 --   Returns, per round, the places of its items in the batch, from 1, ascending.
-create function heliograph._rounds(p_keys text[], p_steps integer[] default null) returns table (places integer[])
+create function heliograph._rounds(p_keys text[]) returns table (places integer[])
     language plpgsql immutable as $$
 begin
     if cardinality(p_keys) = 1 then  -- the usual case at low load, without a sort
@@ -136,8 +135,7 @@ begin
     end if;
     return query
     select array_agg(n::integer order by n)
-      from (select k.n, count(*) filter (where (p_steps[k.n] > 0) is not true)
-                        over (partition by k.key order by k.n) as round
+      from (select k.n, row_number() over (partition by k.key order by k.n) as round
               from unnest(p_keys) with ordinality k (key, n)) numbered
      group by round order by round;
 end $$;

@@ -23,10 +23,8 @@ create function heliograph._commit_reactions(
     p_recordings text[], p_settled bigint[], p_closed integer, p_now timestamptz
 ) returns text[] language plpgsql as $$
 declare
-    v_places integer[];
-    v_bases bigint[];  -- the positions before the signals
     v_changed text[];
-    v_has_more boolean;  -- a reaction has an effect beyond its run and its signals
+    v_has_more boolean;  -- the reactions have an effect beyond their runs and their signals
 begin
     with changed as (
         update heliograph.runs r
@@ -50,21 +48,19 @@ begin
         returning i.n, i.written, r.run_id, r.signal_seq - i.written as base,
                   i.more > 0 or i.reaction ->> 'stops' is not null or r.callback_url is not null
                   or heliograph._crosses_checkpoint(coalesce(p_settled[i.n], r.signal_seq - i.written), r.signal_seq)
-                  as has_more
+                  or exists (select from heliograph.subscriptions s where s.project_id = p_project) as has_more
     ), logged as (
         insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, recording)
         select p_project, run_id, base + 1, written, p_signals[n], p_turn_ids[n], p_now, p_recordings[n]
           from changed where written > 0
     )
-    select array_agg(n order by n), array_agg(base order by n), array_agg(run_id order by n), bool_or(has_more)
-      into v_places, v_bases, v_changed, v_has_more
-      from changed;
-    if v_places is distinct from p_places then
+    select array_agg(run_id order by n), bool_or(has_more) into v_changed, v_has_more from changed;
+    if coalesce(cardinality(v_changed), 0) < cardinality(p_places) then
         perform heliograph._raise_ended(array(select p_run_ids[n] from unnest(p_places) n), v_changed);
     end if;
-    perform heliograph._feed_runs(p_project, v_changed);
     if v_has_more then
-        return heliograph._follow_reactions(p_project, p_places, v_bases, p_run_ids, p_reactions, p_settled, p_now);
+        perform heliograph._feed_runs(p_project, v_changed);
+        return heliograph._follow_reactions(p_project, p_places, p_run_ids, p_signals, p_reactions, p_settled, p_now);
     end if;
     return '{}';
 end $$;
@@ -102,22 +98,27 @@ begin
 end $$;
 
 -- _follow_reactions: write what reactions bring beside their runs and their signals: checkpoints, callbacks of runs
---   that end, turns, and stops of turns. p_bases: for each place, the position before the signals; the other arrays:
---   see _commit_reactions. Returns the agents that it woke.
+--   that end, turns, and stops of turns. The arrays: see _commit_reactions. Returns the agents that it woke.
 --   raises: see _enqueue
 --   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs
 create function heliograph._follow_reactions(
-    p_project text, p_places integer[], p_bases bigint[], p_run_ids text[], p_reactions jsonb[], p_settled bigint[],
+    p_project text, p_places integer[], p_run_ids text[], p_signals jsonb[], p_reactions jsonb[], p_settled bigint[],
     p_now timestamptz
 ) returns text[] language plpgsql as $$
 declare
+    v_bases bigint[] := array(  -- the positions before the signals
+        select r.signal_seq - coalesce(jsonb_array_length(p_signals[p.n]), 0)
+          from unnest(p_places) with ordinality p (n, k)
+         cross join lateral (select x.signal_seq from heliograph.runs x
+                              where x.project_id = p_project and x.run_id = p_run_ids[p.n] offset 0) r
+         order by p.k);
     v_called_back text[];
     v_activations jsonb;
     v_stops jsonb;
     v_woken text[] := '{}';
 begin
     perform heliograph._checkpoint(p_project, r.run_id, coalesce(p_settled[w.n], w.base))
-       from unnest(p_places, p_bases) w (n, base)
+       from unnest(p_places, v_bases) w (n, base)
       cross join lateral (
             select x.run_id, x.signal_seq from heliograph.runs x
              where x.project_id = p_project and x.run_id = p_run_ids[w.n] and x.status = 'running' offset 0) r
@@ -135,7 +136,7 @@ begin
     select jsonb_agg(a.item || jsonb_build_object('run_id', p_run_ids[w.n], 'base', w.base)
                      order by p_run_ids[w.n], a.place)
       into v_activations
-      from unnest(p_places, p_bases) w (n, base)
+      from unnest(p_places, v_bases) w (n, base)
      cross join lateral jsonb_array_elements(p_reactions[w.n] -> 'activations') with ordinality a (item, place);
     if v_activations is not null then
         v_woken := heliograph._enqueue(p_project, v_activations, p_now);

@@ -2,18 +2,23 @@
 -- sends both in one call. The second counts only if the first does (K24d). A round commits them together: each has its
 -- row in the log, and the run is written once (decision 0149).
 
--- _following: how the endings of a call share rounds. p_runs: the run of each. steps: of each, how many of its round
---   come before it in its run; 0 for an ending that begins a round. ahead: how many signals these have. Null if no item
---   follows another.
+-- _following: how the endings of a call are divided into rounds. p_runs: the run of each. rounds: the number of its
+--   round. steps: how many of its round come before it in its run; 0 for an ending that begins a round. ahead: how many
+--   signals these have. Both are null if no item follows another: then a round has one item of each run, see _rounds.
 --   An ending joins the round of the one that it follows if the limits and the queues are the same without that one:
 --   neither activates, and the first ends nothing but its turn. The memory of the last one replaces those before.
 create function heliograph._following(
     p_runs text[], p_agent_id text[], p_turn_id text[], p_follows text[], p_signals jsonb[], p_reaction jsonb[],
-    out steps integer[], out ahead bigint[]
+    out rounds integer[], out steps integer[], out ahead bigint[]
 ) language plpgsql immutable as $$
 begin
-    if cardinality(p_runs) = 1 or array_remove(p_follows, null) = '{}' then
-        return;  -- the usual case
+    if cardinality(p_runs) = 1 then
+        rounds := '{1}';  -- the usual case at low load, without a sort
+        return;
+    elsif array_remove(p_follows, null) = '{}' then
+        rounds := array(select row_number() over (partition by p_runs[n] order by n)
+                          from generate_subscripts(p_runs, 1) n order by n);
+        return;
     end if;
     with item as (
         select n, p_runs[n] as run_id, p_turn_id[n] as turn_id, p_follows[n] as follows,
@@ -32,8 +37,9 @@ begin
         select n, run_id, written, count(*) filter (where not joins) over (partition by run_id order by n) as round
           from linked
     )
-    select array_agg(p.step order by p.n), array_agg(p.before order by p.n) into steps, ahead
-      from (select n, row_number() over r - 1 as step, sum(written) over r - written as before
+    select array_agg(p.round order by p.n), array_agg(p.step order by p.n), array_agg(p.before order by p.n)
+      into rounds, steps, ahead
+      from (select n, round, row_number() over r - 1 as step, sum(written) over r - written as before
               from numbered window r as (partition by run_id, round order by n)) p;
 end $$;
 

@@ -17,18 +17,17 @@
 create function heliograph.finish(
     p_project text, p_agent_id text[], p_turn_id text[], p_epoch bigint[], p_outcome text[], p_content jsonb[],
     p_version bigint[], p_signals jsonb[], p_reaction jsonb[], p_recording text[], p_follows text[], p_now timestamptz
-) returns table (
-    turn_id text, outcome text, targets text[], woken text[], run jsonb, code text, message text
-) language plpgsql set search_path = pg_catalog, pg_temp as $$
+) returns table (turn_id text, outcome text, targets text[], woken text[], run jsonb, code text, message text)
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_runs constant text[] := heliograph._runs_of(p_agent_id);
     v_bytes integer;
-    v_steps integer[];  -- see _following
-    v_ahead bigint[];
+    v_plan record;  -- see _following
     v_places integer[];
+    v_has_next boolean;  -- a turn waits for one of the agents
     v_item record;
     v_verdict jsonb;
     v_verdicts jsonb[];  -- of the items that are not accepted
@@ -36,27 +35,27 @@ declare
     v_after integer[];  -- and of those that follow one that is not
     v_failed text[];  -- the runs of items that are not
     v_settled bigint[];  -- see _commit_reactions
-    v_turns_ended text[] := '{}';
-    v_woken text[] := '{}';
+    v_turns_ended text[] := '{}'; v_woken text[] := '{}';
 begin
     perform heliograph._check_lengths(array[
         cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch), cardinality(p_outcome),
         cardinality(p_content), cardinality(p_version), cardinality(p_signals), cardinality(p_reaction),
         cardinality(p_recording), cardinality(p_follows)]);
-    v_bytes := heliograph._check_columns(p_content || p_signals || p_reaction);
-    perform heliograph._check_reactions(p_reaction);
-    perform heliograph._check_recording_texts(p_recording);
+    v_bytes := heliograph._check_endings(p_content, p_signals, p_reaction, p_recording);
     p_signals := array_replace(p_signals, 'null', null);
     perform heliograph._lock_heads(p_project, p_agent_id || heliograph._activated(v_runs, p_reaction));
     perform heliograph._lock_runs(p_project, v_runs);
-    select f.steps, f.ahead into v_steps, v_ahead
-      from heliograph._following(v_runs, p_agent_id, p_turn_id, p_follows, p_signals, p_reaction) f;
-    for v_places in select places from heliograph._rounds(v_runs, v_steps) loop
+    v_plan := heliograph._following(v_runs, p_agent_id, p_turn_id, p_follows, p_signals, p_reaction);
+    for v_round in 1 .. cardinality(v_runs) loop
+        v_places := array_positions(v_plan.rounds, v_round);
+        exit when v_places = '{}';
+        v_has_next := false;
         v_ended := '{}';
         v_after := '{}';
         v_failed := '{}';
         for v_item in select * from heliograph._read_endings(p_project, v_places, v_runs, p_agent_id, p_turn_id,
-                                                             p_epoch, v_steps, v_ahead) e order by e.n loop
+                                                             p_epoch, v_plan.steps, v_plan.ahead) e order by e.n loop
+            v_has_next := v_has_next or v_item.has_next;
             if v_item.is_owned is null then
                 v_verdict := heliograph._lost_ending(p_project, p_turn_id[v_item.n], p_epoch[v_item.n]);
             elsif v_item.version is distinct from p_version[v_item.n]  -- a missing one never matches
@@ -82,9 +81,11 @@ begin
         if v_ended <> '{}' then
             perform heliograph._terminal(p_project, v_ended, p_agent_id, p_turn_id, p_epoch, p_outcome, p_content, null,
                                          v_bytes, v_limits.card_bytes_max, p_now);
-            v_woken := v_woken || heliograph._dispatch_next(
-                p_project, array(select p_agent_id[n] from unnest(v_ended) n), p_now);
-            if v_steps is not null then
+            if v_has_next then
+                v_woken := heliograph._dispatch_next(
+                    p_project, array(select p_agent_id[n] from unnest(v_ended) n), p_now) || v_woken;
+            end if;
+            if v_plan.steps is not null then
                 v_turns_ended := v_turns_ended || array(select p_turn_id[n] from unnest(v_ended) n);
                 select l.places, l.settled into v_ended, v_settled from heliograph._log_followed(
                     p_project, v_ended, v_runs, p_turn_id, p_signals, p_reaction, p_recording, p_now) l;
@@ -96,23 +97,42 @@ begin
             v_verdicts[v_after[n]] := heliograph._conflict(p_project, v_runs[v_after[n]]);
         end loop;
     end loop;
+    targets := heliograph._queues(p_project, v_woken);
     return query
-    select p_turn_id[n], coalesce(v_verdicts[n] ->> 'outcome', 'ok'), heliograph._queues(p_project, v_woken),
+    select p_turn_id[n], coalesce(v_verdicts[n] ->> 'outcome', 'ok'), targets,
            case when n = 1 and v_woken <> '{}' then array(select distinct a from unnest(v_woken) a order by a) end,
            v_verdicts[n] -> 'run', v_verdicts[n] ->> 'code', v_verdicts[n] ->> 'message'
       from generate_subscripts(p_turn_id, 1) n order by n;
 end $$;
 
+-- _check_endings: check the JSON columns and the recordings of endings. Returns the bytes of the JSON, see _exceeds.
+--   raises: see _check_columns, _check_reactions and _check_recording_texts
+create function heliograph._check_endings(
+    p_content jsonb[], p_signals jsonb[], p_reaction jsonb[], p_recording text[]
+) returns integer language plpgsql immutable as $$
+declare
+    v_bytes constant integer := heliograph._check_columns(p_content || p_signals || p_reaction);
+begin
+    perform heliograph._check_reactions(p_reaction);
+    perform heliograph._check_recording_texts(p_recording);
+    return v_bytes;
+end $$;
+
 -- _read_endings: what decides about the endings of a round, with their places. is_owned: null if the caller does not
 --   own the turn. version: of the run, after the endings before it in its round. base: the position of the run's log
---   after which its signals are written. result_fields: of the turn. p_steps, p_ahead: see _following.
+--   after which its signals are written. result_fields: of the turn. has_next: another turn waits for the agent.
+--   p_steps, p_ahead: see _following.
 --   The caller holds the heads and the runs.
 create function heliograph._read_endings(
     p_project text, p_places integer[], p_runs text[], p_agent_id text[], p_turn_id text[], p_epoch bigint[],
     p_steps integer[], p_ahead bigint[]
-) returns table (n integer, step integer, is_owned boolean, version bigint, base bigint, result_fields jsonb)
-    language sql stable as $$
-    select p.n, s.step, h.is_owned, r.version + s.step, r.signal_seq + coalesce(p_ahead[p.n], 0), t.result_fields
+) returns table (
+    n integer, step integer, is_owned boolean, version bigint, base bigint, result_fields jsonb, has_next boolean
+) language sql stable as $$
+    select p.n, s.step, h.is_owned, r.version + s.step, r.signal_seq + coalesce(p_ahead[p.n], 0), t.result_fields,
+           (select true from heliograph.agent_turns q
+             where q.project_id = p_project and q.agent_id = p_agent_id[p.n] and q.state = 'queued'
+             order by q.queue_seq limit 1) is not null
       from unnest(p_places) p (n)
      cross join lateral (select coalesce(p_steps[p.n], 0) as step) s
       left join lateral (
