@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _FORGET_EVENT = "delete from heliograph.outbox o where o.project_id = p_project and o.key = any ({keys});\n"
-_ENDED_BY_OWNER = "v_woken := v_woken || heliograph._dispatch_next("
+_ENDED_BY_OWNER = "if v_has_next then\nv_woken := heliograph._dispatch_next("
 _ENDED_BY_KERNEL = (
     "update heliograph.runs set open_turns = open_turns - 1\nwhere project_id = p_project and run_id = v_turn.run_id;"
 )
