@@ -48,7 +48,7 @@ begin
         returning i.n, i.written, r.run_id, r.signal_seq - i.written as base,
                   i.more > 0 or i.reaction ->> 'stops' is not null or r.callback_url is not null
                   or heliograph._crosses_checkpoint(coalesce(p_settled[i.n], r.signal_seq - i.written), r.signal_seq)
-                  or exists (select from heliograph.subscriptions s where s.project_id = p_project) as has_more
+                  as has_more
     ), logged as (
         insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, recording)
         select p_project, run_id, base + 1, written, p_signals[n], p_turn_ids[n], p_now, p_recordings[n]
@@ -58,8 +58,8 @@ begin
     if coalesce(cardinality(v_changed), 0) < cardinality(p_places) then
         perform heliograph._raise_ended(array(select p_run_ids[n] from unnest(p_places) n), v_changed);
     end if;
+    perform heliograph._feed_runs(p_project, v_changed);
     if v_has_more then
-        perform heliograph._feed_runs(p_project, v_changed);
         return heliograph._follow_reactions(p_project, p_places, p_run_ids, p_signals, p_reactions, p_settled, p_now);
     end if;
     return '{}';
