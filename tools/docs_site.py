@@ -37,10 +37,11 @@ REMOTE = re.compile(r"https://unpkg\.com/[\w@./-]*")
 SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 # The pages of the Python API, each with its modules. A module is public if it has `__all__`.
 API_PAGES = {
-    "applications": ("Applications and agents", ("heliograph", "heliograph.agents", "heliograph.phases", "heliograph.types")),
+    "applications": ("Applications and agents", ("heliograph", "heliograph.agents", "heliograph.phases", "heliograph.config", "heliograph.types")),
     "running": ("Clients, memories and webhooks", ("heliograph.client", "heliograph.memory", "heliograph.webhooks")),
     "models": ("Models and tools", ("heliograph.models", "heliograph.tools")),
     "targets": ("Signals and their targets", ("heliograph.signals", "heliograph.adapters", "heliograph.gateway", "heliograph.signal_handlers")),
+    "control": ("Control signals and manifests", ("heliograph.control", "heliograph.manifest", "heliograph.trace_context")),
     "testing": ("Testing and recordings", ("heliograph.testing", "heliograph.recording", "heliograph.playback")),
     "errors": ("Errors", ("heliograph.errors",)),
 }  # fmt: skip

@@ -85,6 +85,6 @@ if not TYPE_CHECKING:
         },
         others=(
             "models", "errors", "agents", "phases", "types", "tools", "memory", "client", "adapters", "signals", "signal_handlers",
-            "recording", "playback", "webhooks", "gateway", "testing",
+            "recording", "playback", "webhooks", "gateway", "testing", "config", "control", "manifest", "trace_context",
         ),
     )  # fmt: skip

@@ -188,6 +188,9 @@ begin
           join pg_class c on c.oid = w.ev_class and c.relkind = 'v' and c.relnamespace = 'heliograph'::regnamespace
           join pg_proc p on d.refclassid = 'pg_proc'::regclass and p.oid = d.refobjid
          where p.pronamespace = 'heliograph'::regnamespace and p.proname like '\_%' and not p.prosecdef
+        union
+        select p.oid::regprocedure from pg_proc p  -- which _time_of calls
+         where p.pronamespace = 'heliograph'::regnamespace and p.proname = '_as_time'
          order by 1
     loop
         execute format('grant execute on function %s to heliograph_worker, heliograph_api, heliograph_reader',
