@@ -197,7 +197,7 @@ def shared_server(scratch: Path) -> Iterator[str]:
 
     server = TestServer(scratch / "server")
     try:
-        yield server.url("postgres")
+        yield server.admin_url
     finally:
         server.close()
 
