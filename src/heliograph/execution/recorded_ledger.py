@@ -63,7 +63,7 @@ class RecordedLedger(OwnedLedger):
             yield page
 
     async def earlier_turns(self, run_id: str, agent: str, before: int, limit: int) -> list[EarlierTurn]:
-        item = {"agent": agent, "before": before, "limit": limit}
+        item = {"agent": agent, "before": before}  # how many it reads at once changes nothing
         number = self._tape.begin("call", "read_conversation", item, {})
         try:
             turns = await self._ledger.earlier_turns(run_id, agent, before, limit)

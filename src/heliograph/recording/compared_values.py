@@ -20,7 +20,10 @@ def as_sent_now(function: str, item: JsonObject) -> JsonObject:
     """The item of a recorded kernel call as this version sends it.
 
     Earlier versions wrote counters of a memory that are zero, too. Their reactions had the version of the run, which is a key of the item.
+    They recorded how many turns of a conversation they read at once.
     """
+    if function == "read_conversation":
+        return {key: value for key, value in item.items() if key != "limit"}
     reaction: Any = item.get("reaction")
     if not isinstance(reaction, dict):
         return item

@@ -160,6 +160,8 @@ class ReplayWorld(DetachedWorld):
 class ReplayedLedger(Ledger):
     """The ledger of a replayed part: calls are compared, and answered from the recording."""
 
+    _has_all_turns = False  # the conversation that an earlier version recorded has no further turns
+
     def __init__(self, world: ReplayWorld, project: str, script: Script, judge: Judge):
         self.world = world
         self.project = project
@@ -196,8 +198,19 @@ class ReplayedLedger(Ledger):
             yield page
 
     async def earlier_turns(self, run_id: str, agent: str, before: int, limit: int) -> list[EarlierTurn]:
-        item = {"agent": agent, "before": before, "limit": limit}
-        return msgspec.convert(await self._answer("read_conversation", item), list[EarlierTurn])
+        """The turns that were read. An earlier version recorded how many it asked for, 20 at a time; this one may ask for more at once."""
+        turns, key = list[EarlierTurn](), key_of_call("read_conversation", {})
+        while True:
+            entry = self._script.next_call(key)
+            if entry is None and self._has_all_turns:
+                return turns
+            item = {"agent": agent, "before": turns[-1].seq if turns else before}
+            page = msgspec.convert(await self._answer("read_conversation", item), list[EarlierTurn])
+            turns += page
+            asked = limit if entry is None else entry[3].get("limit", limit)
+            self._has_all_turns = "limit" in entry[3] and (not page or 1 < len(page) < asked) if entry else False
+            if asked >= limit or not page or self._script.next_call(key) is None:
+                return turns
 
     async def _call(self, function: str, item: Mapping[str, Any], kind: type[R]) -> R:
         return msgspec.convert(await self._answer(function, item), kind)

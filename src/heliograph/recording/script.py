@@ -64,6 +64,11 @@ class Script:
         """Return whether the script has further values of a kind."""
         return bool(self._values[kind])
 
+    def next_call(self, key: Key) -> Sequence[Any] | None:
+        """Return the entry of the next call with a key, which has not happened yet; None if there is none."""
+        places = self._calls[key]
+        return self._entries[places[0]] if places else None
+
     def call(self, key: Key) -> Sequence[Any]:
         """Return the entry of a call that begins now. Raises Missing."""
         places = self._calls[key]
