@@ -112,6 +112,9 @@ def test_run_that_stopped_or_still_runs_is_the_reason() -> None:
     late = explain(facts("critic", "draft:ready", "page:ready", stopped_by="end_when", terminating="sig_r_2"), APP)
     assert [finding["code"] for finding in late] == ["run_terminating", "not_evaluated", "after_terminating"]
     assert late[2]["problem"] == "sig_r_2 page:ready matches page:ready, but came after the run began to terminate"
+    # a session that was closed has no reason to stop, and still wakes agents
+    closed = explain(facts("critic", "page:ready", status="terminating", terminating="sig_r_1"), APP)
+    assert {"run_running", "not_evaluated"} <= {finding["code"] for finding in closed}
     running = explain(facts("critic", status="running", pending_reactions=2), APP)
     assert running[0]["code"] == "run_running"
     assert running[0]["problem"] == "run r still runs, and 2 signals wait for a worker to react: the agent may yet wake"

@@ -63,7 +63,7 @@ def _of_run(facts: Mapping[str, Any], spec: AgentSpec | None) -> Iterator[Findin
     if facts["code"] == MAX_ACTIVATIONS:
         yield _finding("limit_reached", f"run {run_id} stopped: {facts['stopped_by']}",
                        "raise max_activations of the application, or find the loop with helio signal why")  # fmt: skip
-    elif facts["status"] == "terminating" or facts["terminating"] is not None:
+    elif _is_stopping(facts):
         yield _finding("run_terminating", f"run {run_id} terminates and activates no more agents: {facts['stopped_by']}",
                        f"helio signal why {facts['terminating'] or 'SIGNAL'} shows the cause", signal=facts["terminating"])  # fmt: skip
     elif facts["status"] != "ended":
@@ -74,6 +74,11 @@ def _of_run(facts: Mapping[str, Any], spec: AgentSpec | None) -> Iterator[Findin
         )
         yield _finding("run_running", f"run {run_id} still runs{pending}: the agent may yet wake",
                        f"wait for its end with helio signal tail --run {run_id} --follow, and repeat the command")  # fmt: skip
+
+
+def _is_stopping(facts: Mapping[str, Any]) -> bool:
+    """Whether the run wakes no more agents. A session that was closed does, and has no reason to stop (decision 0168)."""
+    return facts["stopped_by"] is not None and (facts["status"] == "terminating" or facts["terminating"] is not None)
 
 
 def _of_skips(facts: Mapping[str, Any]) -> Iterator[Finding]:
@@ -123,9 +128,10 @@ def _of_patterns(facts: Mapping[str, Any], workflow: Workflow, spec: AgentSpec) 
 
 def _unanswered(facts: Mapping[str, Any], pattern: Pattern, matching: list[Finding]) -> Finding:
     newest = max(matching, key=lambda each: _position(each["last"]))
-    if facts["terminating"] is not None and _position(newest["last"]) >= _position(facts["terminating"]):
+    since = facts["terminating"] if _is_stopping(facts) else None
+    if since is not None and _position(newest["last"]) >= _position(since):
         problem = f"{newest['last']} {newest['name']} matches {pattern.text}, but came after the run began to terminate"
-        return _finding("after_terminating", problem, f"helio signal why {facts['terminating']} shows the cause",
+        return _finding("after_terminating", problem, f"helio signal why {since} shows the cause",
                         signal=newest["last"], name=newest["name"], pattern=pattern.text)  # fmt: skip
     problem = (
         f"{newest['last']} {newest['name']} matches {pattern.text}, but nothing was recorded about {facts['agent']}"
