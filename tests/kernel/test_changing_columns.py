@@ -92,6 +92,19 @@ async def test_upgrade_that_moves_columns_keeps_rows_types_indexes_and_constrain
     assert await connection.fetchval("select pg_get_serial_sequence('heliograph.agent_turns', 'queue_seq')") is not None
 
 
+@pytest.mark.more
+@pytest.mark.parametrize(("table", "row"), [ROWS[1], ROWS[3], *ROWS[4:]], ids=["head", "turn", "message", "call"])
+async def test_upgrade_that_moves_columns_keeps_rows_of_a_run_that_is_gone(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, table: str, row: dict[str, Any]
+) -> None:
+    with monkeypatch.context() as patched:
+        await install_before(MOVED, connection, patched)
+    insert = f"insert into heliograph.{table} overriding system value select * from jsonb_populate_record(null::heliograph.{table}, $1)"
+    await connection.execute(insert, row)
+    await install(connection)
+    assert await connection.fetchval(f"select count(*) from heliograph.{table}") == 1
+
+
 async def test_columns_that_a_turn_changes_are_the_last_of_their_tables(kernel: Kernel) -> None:
     last = {
         "runs": {"state", "version", "signal_seq", "updated_at", "ended_at", "open_turns", "pending_reactions", "status", "outcome", "memory"},

@@ -71,7 +71,9 @@ do $$
 declare
     v_at timestamptz := '2000-01-01';
 begin
-    if exists (select from heliograph.runs) then
+    if exists (select from heliograph.runs) or exists (select from heliograph.agent_state_head)
+       or exists (select from heliograph.agent_turns) or exists (select from heliograph.agent_inbox)
+       or exists (select from heliograph.turn_waiting_tools) then
         analyze heliograph.runs, heliograph.agent_state_head, heliograph.agent_turns, heliograph.agent_inbox,
                 heliograph.turn_waiting_tools;
         return;  -- real data says more than these rows could
