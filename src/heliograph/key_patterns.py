@@ -42,6 +42,7 @@ _HINT_BYTES = tuple(hint.encode() for hint in _HINTS)
 # How the end of a text begins a key of which the rest is still to come, in the characters of its last word.
 _WORD_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+/=~"
 _STARTS = r"(?<![A-Za-z0-9])(?:sk-|[rs]k_(?:live|test)_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|hf_|npm_|pypi-|AKIA|ASIA|AIza|ya29\.|eyJ)"
+_BLANKS = " \n\t"
 _SCHEMES = r"\b(?i:bearer|basic)\s+\Z"
 _OPEN_MAX = 16_000  # characters of a secret that continues
 _SCHEME_LENGTH_MAX = 20  # of a scheme and the blanks after it
@@ -80,6 +81,25 @@ def clean_and_open(text: str) -> tuple[str, str]:
     if len(text) - start > _OPEN_MAX:
         start = len(text)
     return text_without_secrets(text[:start]), text[start:]
+
+
+class StreamedText:
+    """A text that arrives in pieces, with stars in place of secrets. Its last word is kept back, because the next piece may make it a key."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def add(self, text: str) -> str:
+        """Return what can be printed now."""
+        clean, rest = clean_and_open(self._rest + text)
+        word = max(map(clean.rfind, _BLANKS)) + 1
+        self._rest = clean[word:] + rest
+        return clean[:word]
+
+    def end(self) -> str:
+        """Return what was kept back."""
+        text, self._rest = self._rest, ""
+        return text_without_secrets(text)
 
 
 def _start_of_open_key(text: str) -> int:

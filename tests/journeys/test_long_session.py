@@ -9,8 +9,9 @@ import pytest
 
 from bench.long_session import talk
 
-# the last fifth of the messages to the first: bytes are exact, CPU time is noisy where few messages are measured
-BYTES_MAX = {"log_bytes": 1.02, "wal_bytes": 1.25}
+# the last fifth of the messages to the first: bytes of signals are exact, CPU time is noisy where few messages are measured. The server's
+# write-ahead log, which bench.long_session prints, also has the commits of other tests and whole pages after a checkpoint
+BYTES_MAX = {"log_bytes": 1.02}
 TIMES_MAX = {"server_ms": 1.6, "worker_ms": 1.6, "followed_ms": 2.5}
 
 

@@ -90,8 +90,8 @@ def _drop_end(lines: list[Any]) -> None:
     (_rename_first_signal, "recording_edited", None, "--edited"),
     (_swap, "invalid_recording", 3, "signal 3 is not at its place"),
     (_drop_end, "recording_truncated", None, "copy the whole file"),
-    (_format("2.0"), "recording_version", 1, "2.0 is newer than 1.2"),
-    (_format("0.9"), "recording_version", 1, "0.9 is older than 1.2"),
+    (_format("3.0"), "recording_version", 1, "3.0 is newer than 2.0"),
+    (_format("0.9"), "recording_version", 1, "0.9 is older than 2.0"),
     (_format("next"), "invalid_recording", 1, "is no version"),
     (lambda lines: lines.insert(1, ["now", "x"]), "invalid_recording", 2, "not within a part"),
     (lambda lines: lines.insert(1, {"kind": "poem"}), "invalid_recording", 2, "a line of kind poem"),
@@ -128,11 +128,11 @@ def test_damaged_file_is_rejected_with_its_line(
 
 def test_later_minor_version_is_read_and_its_unknown_keys_are_ignored(path: Path) -> None:
     def later(lines: list[Any]) -> None:
-        lines[0] |= {"heliograph_recording": "1.9", "mood": "good"}
+        lines[0] |= {"heliograph_recording": "2.9", "mood": "good"}
         lines[1]["colour"] = "red"
 
     edit(path, later)
-    assert read_recording(path, edited=True).header.format == (1, 9)
+    assert read_recording(path, edited=True).header.format == (2, 9)
 
 
 def test_edited_file_is_read_if_the_caller_allows_it(path: Path) -> None:

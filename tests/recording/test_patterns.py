@@ -8,7 +8,7 @@ import time
 import pytest
 
 from heliograph.adapters.signal_lines import SignalLines
-from heliograph.key_patterns import json_without_secrets, text_without_secrets, without_secrets
+from heliograph.key_patterns import StreamedText, json_without_secrets, text_without_secrets, without_secrets
 from tests.rules.playback_kit import signal
 
 KEY = "a1B2" * 10
@@ -65,3 +65,16 @@ def test_long_text_takes_time_in_proportion_to_its_length() -> None:
     for piece in ("a", "://", "bearer ", "basic  ", "eyJ", "sk-", "-----BEGIN "):
         without_secrets(piece * (200_000 // len(piece)))
     assert time.process_time() - started < 5.0, "it is quadratic: 200,000 characters take minutes"
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_no_piece_of_a_streamed_text_has_a_part_of_a_key(key: str) -> None:
+    text = f"say {key} twice, and {key}"
+    for size in (1, 2, 3, 7):
+        streamed = StreamedText()
+        pieces = [streamed.add(text[place : place + size]) for place in range(0, len(text), size)]
+        found = "".join([*pieces, streamed.end()])
+        assert secret_of(key) not in found
+        assert (found, streamed.end()) == (text_without_secrets(text), "") or key.startswith("-----"), (
+            "of a block, the last line may stay"
+        )

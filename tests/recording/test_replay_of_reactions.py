@@ -229,3 +229,32 @@ def test_join_that_still_waits_is_compared_with_the_run_that_a_later_part_reads(
         assert first is not None
         assert (first.kind, first.difference[: len(difference)]) == ("call", difference)
         assert not any(key in first.recorded for key in ("activations", "version"))
+
+
+def limited(*, tokens: int = 100_000, pool: str = "default") -> Heliograph:
+    app = Heliograph("limited")
+
+    @app.agent(activate_on=["workflow:start"], updates="first", budget={"tokens": tokens})
+    async def first(ctx: Context) -> str:
+        return "done"
+
+    @app.agent(activate_on=["state:first:changed"], pool=pool)
+    async def second(ctx: Context) -> str:
+        return "done"
+
+    return app
+
+
+@pytest.mark.proves("SIG-04")
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        ({"tokens": 1}, "start_runs commits something else: /limits/first/budget/tokens was 100000, and is 1 now"),
+        ({"pool": "gpu"}, 'finish commits something else: /limits was absent, and is {"second": {"pool": "gpu"}} now'),
+    ],
+)
+def test_other_budget_or_pool_of_a_turn_is_a_divergence(changed: dict[str, Any], difference: str) -> None:
+    found = record_simulated(limited(), 1)
+    assert replay_recording(found, limited().workflow).is_same
+    [first, *_] = replay_recording(found, limited(**changed).workflow).lines()
+    assert first.endswith(difference)

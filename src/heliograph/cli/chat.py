@@ -21,6 +21,7 @@ from heliograph.cli.terminal_lines import TerminalLines
 from heliograph.client.session import PendingReply, Reply, Session, open_session
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput, Rejected
+from heliograph.key_patterns import StreamedText, text_without_secrets
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import open_runtime, telemetry_of
 
@@ -62,7 +63,7 @@ async def _chat(options: Namespace, workflow: Workflow, own: TextIO | None) -> i
 async def _greet(session: Session) -> None:
     note(f"session {session.id} with {session.agent}; Ctrl-C stops a reply, Ctrl-D leaves, {_CLOSE} closes the session")
     for each in await session.history(_EARLIER_TURNS):
-        block(f"{'>' if each.role == 'user' else ' '} {each.text}")
+        block(f"{'>' if each.role == 'user' else ' '} {text_without_secrets(each.text)}")
 
 
 async def _is_answered(session: Session, message: str, own: TextIO | None, *, streams: bool) -> bool:
@@ -74,7 +75,7 @@ async def _is_answered(session: Session, message: str, own: TextIO | None, *, st
             raise
         if own is not None:
             json_line("error", rejection.envelope(), own)
-        error(f"error: {rejection.message}")
+        error(text_without_secrets(f"error: {rejection.message}"))
         return False
     return (await _answer(pending, own, streams=streams)).outcome in ("success", "partial")
 
@@ -104,8 +105,10 @@ async def _answer(pending: PendingReply, own: TextIO | None, *, streams: bool) -
     """Print the reply to a message, and return it. SIGINT stops it."""
     with _stopping(pending):
         if streams:
+            streamed = StreamedText()
             async for text in pending:
-                piece(text)
+                piece(streamed.add(text))
+            piece(streamed.end())
         reply = await pending.reply()
     if own is not None:
         json_line("reply", {"turn_id": reply.turn_id, "outcome": reply.outcome, "text": reply.text, "output": reply.output,
@@ -113,13 +116,13 @@ async def _answer(pending: PendingReply, own: TextIO | None, *, streams: bool) -
     elif streams:
         block("")
     else:
-        block(reply.text)
+        block(text_without_secrets(reply.text))
     if reply.outcome not in ("success", "partial"):
         why = (reply.error or {}).get("message", reply.outcome)
         error(
             "the reply was stopped"
             if reply.was_stopped
-            else f"no reply: {safe_repr(str(why), 2000)}; helio turn show {reply.turn_id}"
+            else f"no reply: {safe_repr(text_without_secrets(str(why)), 2000)}; helio turn show {reply.turn_id}"
         )
     return reply
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from rich.text import Text
 from heliograph.cli.output import duration, note, piece
 from heliograph.cli.run_views import NameFilter
 from heliograph.error_text import printable, safe_repr
+from heliograph.key_patterns import StreamedText
 from heliograph.ledger.rows import TurnRow
 from heliograph.signals.model import Signal
 from heliograph.signals.signal_text import clock, fraction_of, short_payload, text_of
@@ -44,6 +45,7 @@ class AgentRow:
     until: datetime | None = None
     fraction: float | None = None
     tail: str = ""
+    streamed: StreamedText = field(default_factory=StreamedText)
 
 
 class Board:
@@ -82,6 +84,7 @@ class Board:
             case "agent:completed" | "agent:failed":
                 row.status, row.phase = str(payload.get("outcome", "success")), ""
                 row.until = signal.timestamp
+                row.tail += row.streamed.end()
                 row.fraction = 1.0 if row.fraction is not None and signal.name == "agent:completed" else row.fraction
             case "ready" | "plan_ready" | "action_complete" | "reflection_complete":
                 row.status, row.phase = "running", _NEXT_PHASE[signal.name]
@@ -90,7 +93,7 @@ class Board:
                 row.status, row.fraction = "running", fraction_of(payload) if "fraction" in payload else None
                 row.tail = message if isinstance(message, str) and message else row.tail
             case "text:delta" | "thinking:delta":
-                row.status, row.tail = "running", (row.tail + text_of(payload))[-TAIL_CHARACTERS:]
+                row.status, row.tail = "running", (row.tail + row.streamed.add(text_of(payload)))[-TAIL_CHARACTERS:]
                 return False  # a row per delta would push everything else off the view
         return True
 

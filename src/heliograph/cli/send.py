@@ -11,6 +11,7 @@ from heliograph.cli.output import block, json_line, line
 from heliograph.client.client import Client
 from heliograph.client.messages import message_payload, turn_of_message
 from heliograph.client.session import PendingReply, SessionReader
+from heliograph.key_patterns import text_without_secrets
 from heliograph.turn.earlier_turns import MESSAGE
 
 
@@ -41,5 +42,5 @@ async def _send(options: Namespace) -> int:
             json_line("reply", {"turn_id": turn_id, "outcome": reply.outcome, "text": reply.text, "output": reply.output,
                        "error": reply.error})  # fmt: skip
         else:
-            block(reply.text)
+            block(text_without_secrets(reply.text))
         return 0 if reply.outcome in ("success", "partial") else 1

@@ -15,7 +15,7 @@ A replay gives an answer at its place in this order, so it repeats the order in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -39,7 +39,7 @@ ANSWERS = frozenset(("answer", "raised", "text", "thinking", "reply", "timeout",
 VALUES = frozenset(("now", "monotonic", "id", "harness", "cost", "credentials", "view"))
 NUMBERLESS = frozenset(("timeout", "stop", "progress"))  # the answers that belong to no call
 
-# Fields of kernel calls that their entries do not have: the owner and the signals; what a replay computes, a reaction and its version (decision 0174);
+# Fields of kernel calls that their entries do not have: the owner and the signals; what a replay computes, a reaction without the limits of the turns that it wakes, and its version (decision 0174);
 # the calls that follow, which have entries of their own; and the turn that an ending follows, which depends on other turns of the worker.
 _OMITTED = frozenset((
     "agent_id", "turn_id", "epoch", "signals", "recording", "run_id", "signals_emitted", "version", "reaction", "intents",
@@ -173,7 +173,15 @@ def without_owner(item: Mapping[str, Any]) -> JsonObject:
         del found[key]
     if "calls" in found:
         found["calls"] = [_without_token(call) for call in found["calls"]]
+    if "reaction" in item and (woken := item["reaction"]["activations"]) and (limits := _limits_of(woken)):
+        found["limits"] = limits
     return found
+
+
+def _limits_of(activations: Sequence[Mapping[str, Any]]) -> JsonObject:
+    """The budgets and the pools of the turns that a reaction wakes, by their agents: no signal has them, and few agents do."""
+    kept = {each["agent"]: {key: each[key] for key in ("budget", "pool") if each.get(key)} for each in activations}
+    return {agent: limits for agent, limits in kept.items() if limits}
 
 
 def _without_token(call: Mapping[str, Any]) -> JsonObject:

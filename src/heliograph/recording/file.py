@@ -25,7 +25,7 @@ from heliograph.errors import InvalidInput, NotFound
 from heliograph.ids import signal_id
 from heliograph.key_patterns import without_secrets
 from heliograph.recording.entries import DEPTH_MAX, check_part, is_too_deep, problem_of_entry
-from heliograph.recording.recording import FORMAT, Gap, Header, Part, Recording
+from heliograph.recording.recording import FORMAT, READ_MAJORS, Gap, Header, Part, Recording
 from heliograph.signals.model import Signal, Source
 from heliograph.types import JsonObject
 
@@ -250,7 +250,7 @@ class _Reader:
         major, _, minor = value[MAGIC].partition(".")
         if not (major.isdecimal() and minor.isdecimal() and len(value[MAGIC]) < 20):
             raise self._bad(f"its format {safe_repr(value[MAGIC])} is no version", "restore the file from its history")
-        if int(major) != FORMAT[0]:
+        if int(major) not in READ_MAJORS:
             word = "newer" if int(major) > FORMAT[0] else "older"
             raise self._bad(f"its format {major}.{minor} is {word} than {FORMAT[0]}.{FORMAT[1]}, which this version reads",
                             f"read it with Heliograph {safe_repr(value.get('heliograph'))}, or record the run again",

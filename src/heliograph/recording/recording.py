@@ -9,7 +9,8 @@ from typing import Any
 from heliograph.signals.model import Signal
 from heliograph.types import JsonObject
 
-FORMAT = (1, 2)  # major: older programs cannot read it. minor: they can, and ignore its further keys
+FORMAT = (2, 0)  # major: older programs cannot read it. minor: they can, and ignore its further keys
+READ_MAJORS = (1, 2)  # entries of 1 have reactions (decision 0174)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliograph.execution.packed_commit import RECORDED, STARTED, commit_text
+from heliograph.execution.tape import without_owner
 from heliograph.ledger.rows import RecordingRow
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.reaction import Reaction
@@ -36,7 +37,18 @@ def start_of_run(
 
     reaction = react_to_start(workflow, run_id, state, now, new_id, {**caller, RECORDED: STARTED})
     item = _item(workflow, run_id, reaction)
-    text, _ = commit_text(("start", 0, reads, 1, "start_runs", {}, [state, caller, reaction.memory]), None)
+    text, _ = commit_text(
+        (
+            "start",
+            0,
+            reads,
+            1,
+            "start_runs",
+            without_owner({"reaction": item["reaction"]}),
+            [state, caller, reaction.memory],
+        ),
+        None,
+    )
     item["recording"] = {"body": text, **record.item()}
     return reaction, item
 

@@ -37,18 +37,18 @@ def draft_items(drafts: Iterable[Draft], run_id: str = "") -> list[dict[str, obj
             first = draft.at
             item["at"] = (first - _EPOCH) // _MICROSECOND
         elif draft.at != first:
-            item["at"] = None if draft.at is None else _later_time(draft.at, first)
+            near = None if draft.at is None or first is None else (draft.at - first) // _MICROSECOND
+            item["at"] = near if near is not None and -_NEAR < near < _NEAR else _far_time(draft.at)
         if draft.is_untrusted:
             item["trust"] = UNTRUSTED
         items.append(item)
     return items
 
 
-def _later_time(at: datetime, first: datetime | None) -> int | str:
-    """The time of a draft that is not the first. first: the time of the first draft."""
-    distance = _NEAR if first is None else (at - first) // _MICROSECOND
-    number = distance if abs(distance) < _NEAR else (at - _EPOCH) // _MICROSECOND
-    return at.isoformat() if number is not distance and abs(number) < _NEAR else number
+def _far_time(at: datetime | None) -> int | str | None:
+    """The time of a draft that is far from the first one: since 1970, or a text where that number would be a distance."""
+    number = None if at is None else (at - _EPOCH) // _MICROSECOND
+    return at.isoformat() if at is not None and number is not None and abs(number) < _NEAR else number
 
 
 def absolute_time(items: Sequence[Mapping[str, Any]], place: int) -> int | str | None:
