@@ -1,4 +1,4 @@
-"""No command prints, and no file has, a secret of the process or a text that looks like a key, wherever a run has it."""
+"""No command of this list prints, and no file has, a secret of the process or a text that looks like a key, wherever a run has it."""
 
 from __future__ import annotations
 
