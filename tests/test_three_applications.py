@@ -1,4 +1,4 @@
-"""Three applications, each with Heliograph, LangGraph, Temporal and pydantic-ai: they run, and the documentation has their number of lines."""
+"""Three applications, each with Heliograph, LangGraph, Temporal and pydantic-ai: two of these run here, and the documentation has the lines of all."""
 
 from __future__ import annotations
 
