@@ -11,7 +11,7 @@ from bench.server_time import Times
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number. floor: what the plainest form of the work takes, in the same unit; floor_name says which. target: at most this."""
+    """One number. floor: what the plainest form of the work takes, in the same unit; floor_name: its name. target: at most this."""
 
     name: str
     value: float

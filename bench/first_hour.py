@@ -1,8 +1,9 @@
-"""`python -m bench.first_hour`: the time of `import heliograph`, and from an empty folder to the end of a first durable run.
+"""`python -m bench.first_hour`: the time of `import heliograph`, the time of a first durable run, and its folder.
 
 An import is the difference between two starts of Python, with and without it, which alternate; the median of ROUNDS pairs. A first run
 is `helio run hello.py:app` as a process, in a folder with that file alone: it creates the database, installs the schema, runs and stops. Run it
-on a machine without other work: both figures are times. The package, its extras and their sizes have tests (tests/faces/test_packaging.py).
+on a machine without other work: two of the three figures are times. The folder is measured after the server has
+stopped. The package, its extras and their sizes have tests (tests/faces/test_packaging.py).
 """
 
 from __future__ import annotations

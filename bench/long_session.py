@@ -151,7 +151,7 @@ async def _answer_after_the_kill(pending: list[PendingReply]) -> None:
 
 
 async def _stop_a_reply(session: Session) -> None:
-    """Stop the session while it writes a reply, of which a part has come. The part stays."""
+    """Stop the session while it writes a reply, of which a part has come. The part remains."""
     pending = await session.post(ENDLESS)
     async for _ in pending:
         break

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def lazy_names(module: str, homes: Mapping[str, Sequence[str]], others: Sequence[str] = ()) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module. homes: the modules that define its names, each with these names.
 
-    others: its submodules with further names. The error for one of these names says where it is. It is an ImportError, because an
+    others: its submodules with further names. The error for one of these names contains its module. It is an ImportError, because an
     import statement hides the message of an AttributeError.
     """
     home_of = {name: home for home, names in homes.items() for name in names}
@@ -30,7 +30,7 @@ def lazy_names(module: str, homes: Mapping[str, Sequence[str]], others: Sequence
 
 
 def _exporting(module: str, name: str, others: Sequence[str]) -> str | None:
-    """The submodule that exports a name; None for the name of a submodule, which an import statement asks for as well."""
+    """The submodule that exports a name; None for the name of a submodule, which an import statement looks up as well."""
     from importlib import import_module
     from importlib.util import find_spec
 

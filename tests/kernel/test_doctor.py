@@ -50,7 +50,7 @@ HARM = [
     ("a deliverable of a running turn", [CARD.format("card:turn_3:end", 3, 3, 1, "task.deliverable")], {"I5", "I12"}),
     ("an event lost", [LOST.format("outbox", "key = 'evt:turn_a'")], {"I6"}),
     ("an event twice", [EVENT.format("a")], {"I6"}),
-    ("an event of a turn that says that it lacks one", [TURN.format("lacks_event = true", "a")], {"I6"}),
+    ("an event of a turn that is marked as lacking one", [TURN.format("lacks_event = true", "a")], {"I6"}),
     ("an event of a running turn", [EVENT.format(3)], {"I7"}),
     ("an inbox row lost", [LOST.format("agent_inbox", "agent_turn_id = 'turn_3'")], {"I10", "I14"}),
     ("an inbox row left open",

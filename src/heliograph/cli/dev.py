@@ -47,7 +47,7 @@ def dev(options: Namespace) -> int:
 
 
 def _exit_after_the_worker(number: int, _frame: object) -> None:
-    """Leave `dev` by its end, which stops the worker: without this, SIGTERM would end the process alone."""
+    """Exit, so that the cleanup of `dev` stops the worker: by default, SIGTERM ends this process alone."""
     raise SystemExit(128 + number)
 
 

@@ -12,7 +12,7 @@ from heliograph.signals.model import Signal
 
 
 class RunOutput:
-    """Shows each signal on a view, as fast as that can print. on_printed: called after each.
+    """Shows each signal on a view, no faster than the view prints. on_printed: called with each signal, after the view has accepted it.
 
     An output that is closed or full ends the deliveries, and with them the command: raises OutputClosed, OutputFailed.
     """

@@ -1,6 +1,6 @@
 """The options of agents as types, for `Heliograph.agent`, `Heliograph.prompt_agent` and `tool_agent`. `AgentSpec` describes each.
 
-Their type parameter is that of a hook: the applications know the context of their hooks, and this module does not.
+Their type parameter is the type of a hook: the context of hooks is defined above this module, so applications pass it.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class CallRequests(Struct, frozen=True, eq=False):
             check_room(action, new, self._claimed.run, self._workflow)
 
     def output_types(self, described: Sequence[DescribedCall[Any]]) -> list[Any]:
-        """The types of the outputs of calls, see `_output_type`. Ask for them before the calls are coroutines, which would be never awaited."""
+        """The types of the outputs of calls, see `_output_type`. Call this before the coroutines are made: those of a rejected type would never be awaited."""
         return [self._output_type(each) for each in described]
 
     def _output_type(self, described: DescribedCall[Any]) -> Any:

@@ -39,7 +39,7 @@ def check_limit(limit: int | None, timeout: float | None = None) -> None:
 
 
 def check_room(action: str, count: int, run: RunView, workflow: Workflow) -> None:
-    """Check that a run may have so many turns more. It would fail in their middle. Raises InvalidInput (`out_of_range`)."""
+    """Check that a run may have so many turns more; otherwise it would fail after some of them. Raises InvalidInput (`out_of_range`)."""
     room = workflow.max_activations - counted_activations(run)
     if count > room:
         raise InvalidInput(f"ctx.{action} has {count} children, and the run may have {max(room, 0)} turns more: raise max_activations="

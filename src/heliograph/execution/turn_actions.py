@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class TurnActions(TurnContext[State_co, Deps_co]):
-    """The actions of one turn that are no calls. `Context` adds the calls and delegations."""
+    """The actions of one turn except calls and delegations, which `Context` adds."""
 
     # ── Approvals and questions ──
 

@@ -89,7 +89,7 @@ class Reader:
     async def _check_not_pruned(self, run_id: str) -> None:
         try:
             await self.causes.tree(run_id, 0, 1)
-        except HeliographError as error:  # a login may not have the right to ask
+        except HeliographError as error:  # a login may lack the right to read causes
             if error.code == "pruned_run":
                 raise
 

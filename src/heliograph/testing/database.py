@@ -59,7 +59,7 @@ class TestServer:
     """A server whose databases live as long as a test does.
 
     home, version: an embedded server under that folder. url: an existing server instead, with a login that may create
-    databases. `admin_url` is the URL of a database of the server that is none of a test.
+    databases. `admin_url` is the URL of a database of the server that belongs to no test.
     """
 
     __test__ = False  # its name begins as pytest's own do

@@ -12,7 +12,7 @@ from heliograph.testing.kernel.tables import interval
 
 ANSWERED = ("tool", "human")  # from outside
 GRACE_SECONDS = 10.0
-CLOSING = "closing"  # the status of a closed session: it takes no messages, and works on
+CLOSING = "closing"  # the status of a closed session: it takes no messages, and its agents continue
 
 
 @dataclass(frozen=True, slots=True)

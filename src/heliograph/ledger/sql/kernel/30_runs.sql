@@ -12,8 +12,8 @@ $$;
 --   with their signals, of runs that do not repeat. A key that is absent changes nothing.
 --   p_places: the places of these runs in the arrays that follow. p_signals: the drafts; null for none. p_recordings:
 --   see _recording_of. p_settled: the position of the log before the first signal that was pending until this reaction;
---   null if that is its own first signal. p_closed: the number of turns that each ended in this transaction. stops: see
---   _stop_open_turns. is_message, keeps_taint: see _adapted_memory.
+--   null if that is its own first signal. p_closed: how many turns of each run have ended in this transaction. stops:
+--   see _stop_open_turns. is_message, keeps_taint: see _adapted_memory.
 --   Returns the agents that it woke.
 --   The caller has compared the versions.
 --   raises: 23514 for a run that has ended, or would end with a turn open or a reaction pending (K26); see _enqueue

@@ -11,20 +11,19 @@
 --   14_circuit_breakers.sql. rates: the buckets from which the call takes tokens, see 15_rate_limits.sql. kind: tool,
 --   agent, model, model_tokens or route. The bucket of this kind and name is refilled with count tokens in seconds.
 --   Returns rows {turn_id, call_id, outcome, code, message, status, content, budget, circuit, rate} in the order of the
---   items. circuit: {type, target, generation, is_trial} of a
---   call that a breaker has just admitted. rate: {starts_at, wait_seconds} of a call with rates: perform its effect
---   no earlier. After a wait, begin the call again first: another owner may have it by now. 'fresh': perform the
---   effect. The same epoch receives it again, because an owner starts no effect before it has read this answer.
---   'again': an earlier owner began the call, and repeating it is safe, also if that owner waited for its start.
---   A transactional call that is open has not happened, because its effect is committed with its result. 'done', with
---   status and content: the result is recorded. 'in_doubt', with status and content: an earlier owner began a call that
---   must not run twice; its status is now unknown. 'stale'. 'rejected' with code and
---   message: too_many_waits; not_inline, if the id is that of a call for which the turn waits; BUDGET_EXCEEDED, if a
---   budget, which the answer names, lacks the reservation; CIRCUIT_OPEN with circuit: {type, target, state, until,
---   retry_seconds}, if the breaker does not admit the call; RATE_LIMITED with rate: {kind, name, count, seconds,
---   amount, retry_seconds}, if the tokens come after the timeout. retry_seconds: after which such a call may be
---   admitted; null for a call that takes more than the bucket ever has. A rejected call that an earlier owner began
---   remains open, and the next request for it is checked again.
+--   items. circuit: {type, target, generation, is_trial} of a call that a breaker has just admitted. rate: {starts_at,
+--   wait_seconds} of a call with rates: perform its effect no earlier. After a wait, begin the call again first:
+--   another owner may have it by now. 'fresh': perform the effect. The same epoch receives it again, because an owner
+--   starts no effect before it has read this answer. 'again': an earlier owner began the call, and repeating it is
+--   safe, also if that owner waited for its start. A transactional call that is open has not happened, because its
+--   effect is committed with its result. 'done', with status and content: the result is recorded. 'in_doubt', with
+--   status and content: an earlier owner began a call that must not run twice; its status is now unknown. 'stale'.
+--   'rejected' with code and message: too_many_waits; not_inline, if the id is that of a call for which the turn waits;
+--   BUDGET_EXCEEDED, if a budget, which the answer names, lacks the reservation; CIRCUIT_OPEN with circuit: {type,
+--   target, state, until, retry_seconds}, if the breaker does not admit the call; RATE_LIMITED with rate: {kind, name,
+--   count, seconds, amount, retry_seconds}, if the tokens come after the timeout. retry_seconds: after which such a
+--   call may be admitted; null for a call that takes more than the bucket ever has. A rejected call that an earlier
+--   owner began remains open, and the next request for it is checked again.
 --   raises: see _enter; 22023 for arrays of different lengths, an id without 1 to 200 bytes, an unknown effect, a
 --           timeout out of range
 --   locks:  the heads, then the runs, then the buckets

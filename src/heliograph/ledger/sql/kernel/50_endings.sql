@@ -8,9 +8,9 @@
 --   gracefully, with the grace of the turn's own pending stop, or with the default one.
 --   p_bytes: see _exceeds. p_card_bytes: the limit card_bytes_max.
 --   The deliverable card goes to the output box (L0-82). Open inbox rows are consumed, or canceled if the turn never
---   ran. The task event goes to the outbox (L0-81, L0-107); if the project certainly has no wire, the turn has none
---   and says so. The head of an active turn becomes idle under the next epoch, and its lease is closed (L0-72, K7).
---   For the rest see _follow_endings.
+--   ran. The task event goes to the outbox (L0-81, L0-107); if the project certainly has no wire, the turn has none,
+--   and lacks_event is true. The head of an active turn becomes idle under the next epoch, and its lease is closed
+--   (L0-72, K7). For the rest see _follow_endings.
 --   raises: 23505 if a turn had a deliverable already
 --   locks:  a share of _wire_lock, without waiting; blobs, see _store_content, then see _close_calls. The caller holds
 --           the heads and the runs

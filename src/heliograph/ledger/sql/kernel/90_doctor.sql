@@ -33,7 +33,7 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
     select 'I5 no deliverable before the end', d.agent_turn_id from d join t using (agent_turn_id)
         where t.state <> 'done'
     union all
-    select 'I6 a finished turn has exactly one task event, unless it says that it lacks one', t.agent_turn_id from t
+    select 'I6 a finished turn has exactly one task event, unless it is marked as lacking one', t.agent_turn_id from t
       left join o on o.agent_turn_id = t.agent_turn_id and o.kind = 'task_event'
      where t.state = 'done' group by t.agent_turn_id, t.lacks_event
     having count(o.outbox_id) + t.lacks_event::integer <> 1
