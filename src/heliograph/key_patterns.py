@@ -1,4 +1,4 @@
-"""Replace secrets in all that leaves the ledger: recordings, adapters and the output of commands.
+"""Replace secrets in what leaves the ledger: recordings, adapters and the output of commands. Decision 0165 lists the exceptions.
 
 These are the secrets that the process knows (`heliograph.redaction`), and texts that look like keys of well-known services. The ledger
 keeps the latter: what it has of a call must be what the model or the tool has returned.
