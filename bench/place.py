@@ -17,7 +17,8 @@ from bench.meter.sample import Done, Sample
 from heliograph.ledger.install import install
 
 SQL = Path(__file__).with_name("sql")
-SERVER = {"max_wal_size": "4GB", "max_connections": "200"}  # settings of the server of a benchmark
+# settings of the server of a benchmark: it logs what a server with replicas logs, and a slot keeps the log that is measured
+SERVER = {"max_wal_size": "4GB", "max_connections": "200", "wal_level": "replica", "max_wal_senders": "10"}
 
 
 @dataclass

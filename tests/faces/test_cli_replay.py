@@ -110,7 +110,7 @@ def _reorder(lines: list[Any]) -> None:
     (_reorder, "shop", "invalid_recording", "restore the order of the lines"),
     (lambda lines: lines[1].update(name="workflow:begin"), "shop", "recording_edited", "--edited"),
     (lambda lines: None, "other", "other_application", "name the application that it was recorded with"),
-    (lambda lines: lines[0].update(heliograph_recording="2.0"), "shop", "recording_version", "record the run again"),
+    (lambda lines: lines[0].update(heliograph_recording="3.0"), "shop", "recording_version", "record the run again"),
 ], ids=["truncated", "reordered", "edited", "other", "future"])  # fmt: skip
 def test_recording_that_cannot_be_replayed_has_a_code_and_a_next_step(
     shell: Shell, edit: Callable[[list[Any]], None], app: str, code: str, next_step: str

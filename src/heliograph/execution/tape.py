@@ -173,15 +173,18 @@ def without_owner(item: Mapping[str, Any]) -> JsonObject:
         del found[key]
     if "calls" in found:
         found["calls"] = [_without_token(call) for call in found["calls"]]
-    if "reaction" in item and (woken := item["reaction"]["activations"]) and (limits := _limits_of(woken)):
-        found["limits"] = limits
+    if "reaction" in item and (woken := item["reaction"]["activations"]):
+        found |= limits_of(woken)
     return found
 
 
-def _limits_of(activations: Sequence[Mapping[str, Any]]) -> JsonObject:
-    """The budgets and the pools of the turns that a reaction wakes, by their agents: no signal has them, and few agents do."""
-    kept = {each["agent"]: {key: each[key] for key in ("budget", "pool") if each.get(key)} for each in activations}
-    return {agent: limits for agent, limits in kept.items() if limits}
+def limits_of(activations: Sequence[Mapping[str, Any]]) -> JsonObject:
+    """The budgets and the pools of the turns that a reaction wakes, by their agents: no signal has them. Empty if no turn has one."""
+    found: JsonObject = {}
+    for each in activations:
+        if "budget" in each or "pool" in each:
+            found[each["agent"]] = {key: each[key] for key in ("budget", "pool") if key in each}
+    return {"limits": found} if found else found
 
 
 def _without_token(call: Mapping[str, Any]) -> JsonObject:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliograph.execution.packed_commit import RECORDED, STARTED, commit_text
-from heliograph.execution.tape import without_owner
+from heliograph.execution.tape import limits_of
 from heliograph.ledger.rows import RecordingRow
 from heliograph.reactive.react import react_to_start
 from heliograph.reactive.reaction import Reaction
@@ -44,7 +44,7 @@ def start_of_run(
             reads,
             1,
             "start_runs",
-            without_owner({"reaction": item["reaction"]}),
+            limits_of(reaction.activations),
             [state, caller, reaction.memory],
         ),
         None,
