@@ -79,6 +79,12 @@ def test_runtime_reaches_time_randomness_and_waiting_through_the_world_alone() -
     assert breaches(gates.behind_the_seam, *RUNTIME) == []
 
 
+@pytest.mark.more  # reads all files
+def test_loops_that_may_end_early_close_their_generators() -> None:
+    users = "src/heliograph/testing/scenarios/"  # written as users write
+    assert [breach for breach in breaches(gates.closes_its_generators, ".") if not breach.startswith(users)] == []
+
+
 @pytest.mark.proves("S3", "K20", "K17")
 def test_kernel_functions_take_time_as_an_argument_and_rows_in_order() -> None:
     found = {path.name: list(sqllint.lint(path.read_text(encoding="utf-8"))) for path in sorted(KERNEL.glob("*.sql"))}
@@ -104,6 +110,8 @@ def test_only_kernel_files_create_functions() -> None:
         (gates.pure, "def f(xs): return [x async for x in xs]"),
         (gates.declares_only, "class P:\n    async def f(self) -> int:\n        return 1"),
         (gates.declares_only, "from datetime import datetime\nnow = datetime.now"),
+        (gates.closes_its_generators, "async def f(xs):\n    async for x in xs():\n        if x: break"),
+        (gates.closes_its_generators, "async def f(xs):\n    async for x in xs(): yield x"),
         (gates.behind_the_seam, "from asyncio import sleep"),
         (gates.behind_the_seam, "import asyncio as a\nbell = a.Event()"),
         (gates.behind_the_seam, "import uuid"),
@@ -123,6 +131,11 @@ def test_gate_finds_its_violations(gate: gates.Gate, source: str) -> None:
         (gates.pure, "from datetime import datetime, timedelta\ndef f(now: datetime) -> datetime: return now"),
         (gates.pure, "def f(call):\n    input = call.input\n    return input"),
         (gates.declares_only, "class P:\n    async def f(self) -> int:\n        '''One.'''\n        ..."),
+        (gates.closes_its_generators, "async def f(xs):\n    async for x in xs(): print(x)"),
+        (
+            gates.closes_its_generators,
+            "async def f(xs):\n    async with aclosing(xs()) as ys:\n        async for y in ys: yield y",
+        ),
         (gates.behind_the_seam, "async def f(world): await world.sleep(1)"),
         (gates.behind_the_seam, "try: f()\nexcept BaseException:\n    g()\n    raise"),
     ],

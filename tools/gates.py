@@ -105,6 +105,18 @@ def is_declaration(statement: ast.stmt) -> bool:
     return statement.value.value is Ellipsis or isinstance(statement.value.value, str)
 
 
+def closes_its_generators(tree: ast.Module) -> Iterator[str]:
+    """Check that a loop which may end early closes the generator that it has made: `aclosing`, or `reply_stream` for a model's.
+
+    An abandoned generator is closed later, by the garbage collector, in any thread, beside the generators inside of it.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFor) and isinstance(node.iter, ast.Call):
+            ends = (ast.Break, ast.Return, ast.Yield)
+            if any(isinstance(each, ends) for statement in node.body for each in ast.walk(statement)):
+                yield f"{node.lineno}: may abandon {ast.unparse(node.iter)}"
+
+
 def behind_the_seam(tree: ast.Module) -> Iterator[str]:
     """Check that a module uses the seam and lets crashes propagate: see docs/internals/kernel.md."""
     yield from used(tree, PAST_THE_SEAM)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
@@ -26,7 +26,7 @@ class RunFollower:
         self._reader = reader
         self._project = project
 
-    async def follow(self, run_id: str, after: int) -> AsyncIterator[Signal]:
+    async def follow(self, run_id: str, after: int) -> AsyncGenerator[Signal, None]:
         """Yield the signals of `pages` one by one."""
         async with aclosing(self.pages(run_id, after)) as pages:
             async for page in pages:

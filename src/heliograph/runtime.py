@@ -204,13 +204,12 @@ class Runtime:
         first = await self.reader.signals(run_id, 0, 1) if is_session else []
         return not is_session or any(isinstance(s.payload, dict) and s.payload.get(SESSION) is True for s in first)
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
+    def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Signal, None]:
         """Yield the run's signals after position `after` as they are recorded, up to workflow:end.
 
         Waits up to a minute for a database that is away, then raises StoreUnavailable.
         """
-        async for signal in self._follower.follow(run_id, after):
-            yield signal
+        return self._follower.follow(run_id, after)
 
     def pages(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Signal], None]:
         """Yield the signals of `follow` in pages."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 import pytest
 
-from heliograph import Context, Heliograph, external_tool, tool
+from heliograph import Context, Heliograph, Signal, external_tool, tool
 from heliograph.errors import InvalidInput, SetupError
 from heliograph.models import ScriptedModel, ToolCall
+from heliograph.run_follower import RunFollower
 from heliograph.testing import contains, eventually, signal
 from heliograph.testing.served_application import ApplicationServer
 from heliograph.testing.stubs import with_stubs
@@ -48,6 +51,34 @@ async def test_application_runs_with_stubs_on_a_database_of_its_own(heliograph_a
     assert (result.outcome, result.state["answer"], paid) == ("success", "done", ["A"])
     assert len(model.requests) == 2
     contains(result, signal("tool:result", agent="clerk"))
+
+
+async def test_follower_is_closed_where_the_waiting_ends(
+    heliograph_app: ApplicationServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector would close it later, in any thread and in any order; this once failed in a thread of a model server."""
+    closed: list[str] = []
+    pages = RunFollower.pages
+
+    async def watched(self: RunFollower, run_id: str, after: int) -> AsyncGenerator[Sequence[Signal], None]:
+        try:
+            async with aclosing(pages(self, run_id, after)) as followed:
+                async for page in followed:
+                    yield page
+        finally:
+            closed.append(run_id)
+
+    monkeypatch.setattr(RunFollower, "pages", watched)
+    async with heliograph_app(shop([]), models=refund_of(500)) as served:
+        run_id = await served.start()
+        task = await served.question(run_id)
+        assert closed == [run_id]
+        await eventually(served, run_id, "tool:call")
+        assert closed == [run_id] * 2
+        async with aclosing(served.client.control_signals(run_id)) as envelopes:
+            await anext(envelopes)
+        assert closed == [run_id] * 3
+        await served.client.deny(task.turn_id, task.call_id)
 
 
 async def test_model_without_a_stub_is_never_called(heliograph_app: ApplicationServer) -> None:

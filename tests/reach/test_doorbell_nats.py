@@ -195,7 +195,7 @@ async def test_subscriber_elsewhere_is_announced_and_woken_over_nats_alone(
         await emitter.run(app.workflow, {}, run_id="second")
         async with asyncio.timeout(60):
             assert (await receiving).run_id == "second"
-        await signals.aclose()  # type: ignore[attr-defined]
+        await signals.aclose()
 
 
 @pytest.mark.more

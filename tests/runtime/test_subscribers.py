@@ -54,7 +54,7 @@ async def read(client: Client, name: str, count: int, *patterns: Any, **options:
             found.append(signal)
             if len(found) == count:
                 break
-        await signals.aclose()  # type: ignore[attr-defined]
+        await signals.aclose()
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from heliograph.definitions.model_settings import breaker_of_model
 from heliograph.error_text import format_exception, is_network_error, safe_repr, with_hint
 from heliograph.errors import CircuitOpen, HarnessError, HeliographError, TurnTimedOut
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.reply_stream import reply_stream
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.ports import Harness, Message, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from heliograph.signals.error_payload import details_of
@@ -173,10 +173,7 @@ async def _streamed(
             signals.add_urgent(draft(f"{kind}:delta", {"content": content, "offset": len(received[kind])}, start))
             received[kind] += content
 
-    async with AsyncExitStack() as stack:
-        chunks = harness.stream(request)
-        if hasattr(chunks, "aclose"):  # an unfinished stream closes its connection at once
-            stack.push_async_callback(chunks.aclose)
+    async with reply_stream(harness, request) as chunks:
         async for chunk in chunks:
             match chunk:
                 case TextDelta(content):

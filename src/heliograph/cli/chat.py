@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from io import TextIOWrapper
 from typing import TextIO
 
@@ -50,11 +50,12 @@ async def _chat(options: Namespace, workflow: Workflow, own: TextIO | None) -> i
     ):
         if is_terminal:
             await _greet(session)
-        async for message in _lines(is_terminal=is_terminal):
-            if message == _CLOSE:
-                await session.close()
-                return int(has_failed)
-            has_failed |= not await _is_answered(session, message, own, streams=is_terminal)
+        async with aclosing(_lines(is_terminal=is_terminal)) as messages:
+            async for message in messages:
+                if message == _CLOSE:
+                    await session.close()
+                    return int(has_failed)
+                has_failed |= not await _is_answered(session, message, own, streams=is_terminal)
         if is_terminal:
             note(f"session {session.id} stays open; continue it with: helio chat {options.app} {session.id}")
     return 0 if is_terminal else int(has_failed)
@@ -80,7 +81,7 @@ async def _is_answered(session: Session, message: str, own: TextIO | None, *, st
     return (await _answer(pending, own, streams=streams)).outcome in ("success", "partial")
 
 
-async def _lines(*, is_terminal: bool) -> AsyncIterator[str]:
+async def _lines(*, is_terminal: bool) -> AsyncGenerator[str, None]:
     """The messages of the user, without empty lines. A line of a pipe that is no text keeps its bytes as surrogates, which no message may have."""
     if isinstance(sys.stdin, TextIOWrapper) and not is_terminal:
         sys.stdin.reconfigure(errors="surrogateescape")

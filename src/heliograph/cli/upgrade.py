@@ -7,7 +7,8 @@ import os
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, TextIO
@@ -100,8 +101,10 @@ async def _check(options: Namespace, application: str, report: _Report) -> None:
         first = {"reference": options.app, "project": settings.project, "timeout_seconds": options.timeout,
                  "options": {name: getattr(options, name) for name in _TARGET_OPTIONS}}  # fmt: skip
         count = options.processes or min(os.cpu_count() or 1, _PROCESSES_MAX)
-        await check_turns(_requests(reader, application, options), START, msgspec.json.encode(first), report.add, count=count,
-                          timeout_seconds=options.timeout)  # fmt: skip
+        async with aclosing(_requests(reader, application, options)) as requests:
+            await check_turns(
+                requests, START, msgspec.json.encode(first), report.add, count=count, timeout_seconds=options.timeout
+            )
 
 
 async def _check_run(reader: Reader, run_id: str, application: str) -> None:
@@ -111,13 +114,15 @@ async def _check_run(reader: Reader, run_id: str, application: str) -> None:
                            path="--run")  # fmt: skip
 
 
-async def _requests(reader: Reader, application: str, options: Any) -> AsyncIterator[CheckRequest | UnreadableTurn]:
+async def _requests(
+    reader: Reader, application: str, options: Any
+) -> AsyncGenerator[CheckRequest | UnreadableTurn, None]:
     now = datetime.now(UTC)
-    async for turn in reader.open_turns(application, options.run):
-        agent = turn.agent if isinstance(turn, UnreadableTurn) else turn.claimed.agent
-        if options.agent not in (None, agent):
-            continue
-        yield turn if isinstance(turn, UnreadableTurn) else await _request(reader, turn, now)
+    async with aclosing(reader.open_turns(application, options.run)) as turns:
+        async for turn in turns:
+            agent = turn.agent if isinstance(turn, UnreadableTurn) else turn.claimed.agent
+            if options.agent in (None, agent):
+                yield turn if isinstance(turn, UnreadableTurn) else await _request(reader, turn, now)
 
 
 async def _request(reader: Reader, turn: OpenTurnRow, now: datetime) -> CheckRequest | UnreadableTurn:

@@ -37,7 +37,6 @@ class FollowedRun(AsyncIterator[Signal]):
 
     async def _follow(self, after: int) -> AsyncGenerator[Signal, None]:
         await self._checked()
-        followed: Any = self._runtime.follow(self._run_id, after)
-        async with aclosing(followed) as signals:
+        async with aclosing(self._runtime.follow(self._run_id, after)) as signals:
             async for signal in signals:
                 yield signal

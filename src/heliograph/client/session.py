@@ -134,8 +134,7 @@ class SessionReader:
 
     async def follow(self, after: int = 0) -> AsyncGenerator[Signal, None]:
         """Iterate over the signals of the session's run after a position, up to its end, as they are recorded."""
-        followed: Any = self._runtime.follow(self.id, after)
-        async with aclosing(followed) as signals:
+        async with aclosing(self._runtime.follow(self.id, after)) as signals:
             while (signal := await self._while_serving(anext(signals, None))) is not None:
                 yield signal
 

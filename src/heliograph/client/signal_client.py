@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
@@ -94,18 +94,18 @@ class SignalClient(OpenClient):
     def subscribe(
         self, name: str, patterns: Sequence[SignalDefinition[P]], *, since: str = "now", after: Mapping[str, int] | None = None,
         lease_seconds: float = LEASE_SECONDS,
-    ) -> AsyncIterator[Signal[P]]: ...  # fmt: skip
+    ) -> AsyncGenerator[Signal[P], None]: ...  # fmt: skip
 
     @overload
     def subscribe(
         self, name: str, patterns: Sequence[str | SignalDefinition[Any]], *, since: str = "now",
         after: Mapping[str, int] | None = None, lease_seconds: float = LEASE_SECONDS,
-    ) -> AsyncIterator[Signal[Any]]: ...  # fmt: skip
+    ) -> AsyncGenerator[Signal[Any], None]: ...  # fmt: skip
 
     async def subscribe(
         self, name: str, patterns: Sequence[Any], *, since: str = "now", after: Mapping[str, int] | None = None,
         lease_seconds: float = LEASE_SECONDS,
-    ) -> AsyncIterator[Signal[Any]]:  # fmt: skip
+    ) -> AsyncGenerator[Signal[Any], None]:  # fmt: skip
         """Iterate without end over the signals of all runs of the project that match a pattern, under a durable name.
 
         The database has the position in each run. Processes with the same name share the signals: each goes to one of them, those of one
@@ -133,7 +133,7 @@ class SignalClient(OpenClient):
         """List the durable subscriptions of the project, by name."""
         return await SignalFeed(self._open.world, self._name).subscriptions()
 
-    async def control_signals(self, run_id: str, *, strict: bool = False) -> AsyncIterator[Envelope]:
+    async def control_signals(self, run_id: str, *, strict: bool = False) -> AsyncGenerator[Envelope, None]:
         """Iterate over the control signals of a run, in envelopes, from its start to its end, as they are recorded.
 
         strict: replace our own codes of errors by those of the specification.
@@ -143,9 +143,10 @@ class SignalClient(OpenClient):
         from heliograph.control.strict_codes import strict_envelope
 
         log = RunLog()
-        async for signal in self.follow(run_id):
-            if (envelope := log.envelope_of(signal)) is not None:
-                yield strict_envelope(envelope) if strict else envelope
+        async with aclosing(self.follow(run_id)) as signals:
+            async for signal in signals:
+                if (envelope := log.envelope_of(signal)) is not None:
+                    yield strict_envelope(envelope) if strict else envelope
 
 
 def _check_position(after: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from heliograph.execution.packed_commit import packed_claim
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.recorded_ledger import RecordedLedger
 from heliograph.execution.recorded_world import RecordedWorld
+from heliograph.execution.reply_stream import reply_stream
 from heliograph.execution.run_serializer import RunSerializer
 from heliograph.execution.seams import Seams
 from heliograph.execution.tape import Tape, error_item, is_unrecorded, unrecorded
@@ -122,11 +122,8 @@ class _RecordedHarness:
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         asked = self._conversations.item(request)
         number = self._tape.begin("model", self.model, hash_of_request(request), asked)
-        chunks = self._harness.stream(request)
         try:
-            async with AsyncExitStack() as stack:
-                if hasattr(chunks, "aclose"):
-                    stack.push_async_callback(chunks.aclose)
+            async with reply_stream(self._harness, request) as chunks:
                 async for chunk in chunks:
                     self._record(number, chunk)
                     yield chunk

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypeAlias, TypeGuard
 
 from heliograph.errors import HarnessError
@@ -66,8 +67,9 @@ class ScriptedModel:
         reply = self._replies(request) if callable(self._replies) else self._scripted(request)
         reply = await reply if inspect.isawaitable(reply) else reply
         if _is_stream(reply):
-            async for chunk in self._streamed(reply, request):
-                yield chunk
+            async with aclosing(self._streamed(reply, request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
             return
         ended = _ended(reply, request)
         words = ended.text.split(" ") if ended.text else []
@@ -76,7 +78,7 @@ class ScriptedModel:
             yield TextDelta(word if n == len(words) - 1 else word + " ")
         yield ended
 
-    async def _streamed(self, parts: Sequence[Part], request: ModelRequest) -> AsyncIterator[Chunk]:
+    async def _streamed(self, parts: Sequence[Part], request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         text, thinking, calls = "", "", list[ToolCall]()
         for part in parts:
             match part:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ TURNS_PER_PAGE = 100
 
 async def read_open_turns(
     database: Database, project: str, target: str, run_id: str | None = None
-) -> AsyncIterator[OpenTurnRow | UnreadableTurn]:
+) -> AsyncGenerator[OpenTurnRow | UnreadableTurn, None]:
     """Yield the open turns of an application, or of one of its runs. One page is in memory at a time. Raises StoreUnavailable."""
     place: dict[str, Any] | None = {"agent_id": "", "queue_seq": 0}
     while place is not None:

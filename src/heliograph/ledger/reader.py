@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -189,7 +189,7 @@ class Reader:
         """Read the delegations of a turn, in their order."""
         return await self._rows(DelegationRow, "delegation_overview", "turn_id = $2", turn_id, order="position")
 
-    def open_turns(self, target: str, run_id: str | None = None) -> AsyncIterator[OpenTurnRow | UnreadableTurn]:
+    def open_turns(self, target: str, run_id: str | None = None) -> AsyncGenerator[OpenTurnRow | UnreadableTurn, None]:
         """Read the open turns of an application, or of one of its runs; see `read_open_turns`."""
         return read_open_turns(self._database, self._project, target, run_id)
 
@@ -337,7 +337,7 @@ class Reader:
             RecordingRow, "recording_overview", where, *values, order="started_at desc, run_id desc", limit=limit
         )
 
-    async def recorded_commits(self, run_id: str) -> AsyncIterator[RecordedCommitRow]:
+    async def recorded_commits(self, run_id: str) -> AsyncGenerator[RecordedCommitRow, None]:
         """Yield what the commits of a run have recorded, in the order of its log; of a fork, with the log that it shares."""
         after = 0
         while rows := await self._database.fetch(

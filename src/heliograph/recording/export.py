@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from heliograph.error_text import safe_repr
@@ -34,10 +35,11 @@ async def export_recording(reader: Reader, run_id: str) -> Recording:
     claims = {f"{turn}:{epoch}": count for turn, epoch, count in await reader.claims_of_run(run_id)}
     signals, untrusted = await reader.signals_with_trust(run_id)
     parts, last = RecordedParts(run_id), signals[-1].seq if signals else 0
-    async for commit in reader.recorded_commits(run_id):
-        if commit.seq > last:
-            break
-        parts.add(commit)
+    async with aclosing(reader.recorded_commits(run_id)) as commits:
+        async for commit in commits:
+            if commit.seq > last:
+                break
+            parts.add(commit)
     header = header_of(run.target, run_id, run.outcome, named.name if named else None, named.tags if named else ())
     if not parts.has_start:
         log, positions, from_ledger, gaps = await ledger_parts(reader, run_id)

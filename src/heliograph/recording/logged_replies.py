@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -50,7 +51,7 @@ class LoggedCall:
                                     details=payload.get("details"))  # fmt: skip
         return None
 
-    async def deltas(self) -> AsyncIterator[Chunk]:
+    async def deltas(self) -> AsyncGenerator[Chunk, None]:
         """The pieces in which the reply was streamed, as far as they were logged one by one, in as many commits as then."""
         for signal in self.signals:
             payload: Any = signal.payload
@@ -120,8 +121,9 @@ class LoggedHarness:
         call = self._judge.next_model_call(self.model, request_item(request))
         if call is None or not self._judge.compare_request(self.model, call, request):
             await never()
-        async for chunk in call.deltas():
-            yield chunk
+        async with aclosing(call.deltas()) as chunks:
+            async for chunk in chunks:
+                yield chunk
         if (error := call.error) is not None:
             raise error
         reply = self._judge.reply_to(call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,10 +53,11 @@ class ServedApplication:
     async def question(self, run_id: str) -> HumanTask:
         """Wait until a run asks a person, and return the oldest open approval or question. Fails at the end of the run."""
         failures = []
-        async for signal in self._runtime.follow(run_id):
-            if tasks := await self.client.approvals(run_id):
-                return tasks[0]
-            failures += [failure.message] if (failure := failure_of(signal)) is not None else []
+        async with aclosing(self._runtime.follow(run_id)) as signals:
+            async for signal in signals:
+                if tasks := await self.client.approvals(run_id):
+                    return tasks[0]
+                failures += [failure.message] if (failure := failure_of(signal)) is not None else []
         why = f"; its first failure: {failures[0]}" if failures else ""
         raise AssertionError(f"run {run_id} ended and asked nobody{why}")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from itertools import takewhile
 from typing import NoReturn, Protocol, TypeAlias
 
@@ -133,8 +134,8 @@ async def eventually(served: HasClient, run_id: str, match: Expected, *, within_
     found: Signal | None = None
     why = f"run {run_id} ended without a signal that matches {wanted}"
     try:
-        async with asyncio.timeout(within_seconds):
-            async for each in _signals_of(served, run_id):
+        async with asyncio.timeout(within_seconds), aclosing(_signals_of(served, run_id)) as signals:
+            async for each in signals:
                 seen.append(each)
                 if wanted.matches(each):
                     found = each
@@ -146,13 +147,14 @@ async def eventually(served: HasClient, run_id: str, match: Expected, *, within_
     return found
 
 
-async def _signals_of(served: HasClient, run_id: str) -> AsyncIterator[Signal]:
+async def _signals_of(served: HasClient, run_id: str) -> AsyncGenerator[Signal, None]:
     """The signals of a run as they are recorded, from its beginning on, which nothing announces."""
     has_begun = False
     while not has_begun:
         try:
-            async for each in served.client.follow(run_id):
-                yield each
+            async with aclosing(served.client.follow(run_id)) as signals:
+                async for each in signals:
+                    yield each
             has_begun = True
         except NotFound:
             await asyncio.sleep(_BEGINNING_SECONDS)

@@ -9,6 +9,7 @@ from copy import copy
 from typing import Any
 
 from heliograph.errors import InvalidInput
+from heliograph.execution.reply_stream import reply_stream
 from heliograph.harness.function import FunctionHarness
 from heliograph.harness.scripted import ScriptedModel
 from heliograph.ports import Chunk, Harness, ModelRequest
@@ -29,9 +30,10 @@ class InterruptedModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         await asyncio.sleep(0)
-        async for chunk in self._stub.stream(request):
-            await asyncio.sleep(0)
-            yield chunk
+        async with reply_stream(self._stub, request) as chunks:
+            async for chunk in chunks:
+                await asyncio.sleep(0)
+                yield chunk
 
 
 def check_simulated(agent: str, harness: Harness, *, dies: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any, TypeVar, cast
@@ -120,7 +120,7 @@ class SimulatedReader(Reader):
         log = [each for row in self._commits(run_id) for each in signals_of(row)]
         return [signal_of(each) for each in log], [each["seq"] for each in log if each["is_untrusted"]]
 
-    async def recorded_commits(self, run_id: str) -> AsyncIterator[RecordedCommitRow]:
+    async def recorded_commits(self, run_id: str) -> AsyncGenerator[RecordedCommitRow, None]:
         for row in self._commits(run_id):
             if row["recording"] is not None:
                 yield RecordedCommitRow(run_id, row["seq"], row["count"], row["agent_turn_id"], row["recording"])
