@@ -226,6 +226,14 @@ async def test_lanes_count_their_own_work() -> None:
     assert len(durations) == calls_made
 
 
+async def test_each_lane_calls_once_when_no_time_is_left() -> None:
+    async def one(lane: int) -> int:
+        return lane
+
+    items, durations = await in_lanes(4, -1.0, one)
+    assert (items, len(durations)) == (0 + 1 + 2 + 3, 4)
+
+
 async def test_load_of_jobs_counts_each_started_job() -> None:
     contender = Instant()
     done = await jobs(contender, 4, 0.02)

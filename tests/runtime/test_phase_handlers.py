@@ -317,11 +317,12 @@ async def test_completed_turn_is_reported_once_with_its_agent_duration_and_resul
 
 @pytest.mark.parametrize("hooks", [["plan", "act"], []], ids=["hooks", "function"])
 async def test_duration_of_a_phase_counts_from_its_start_on_an_earlier_worker(rig: Rig, hooks: list[str]) -> None:
-    begun, durations = asyncio.Event(), dict[str, int]()
+    begun, planned, durations = asyncio.Event(), asyncio.Event(), dict[str, int]()
 
     async def act(ctx: PhaseContext) -> None:
         if ctx.attempt == 1:
             await ctx.sleep(0.3)
+            await planned.wait()  # handlers run beside the turn, and end with their worker
             begun.set()
             await asyncio.Event().wait()
 
@@ -330,6 +331,8 @@ async def test_duration_of_a_phase_counts_from_its_start_on_an_earlier_worker(ri
     @app.on_lifecycle("phase_completed")
     async def on_end(phase: str, duration_ms: int) -> None:
         durations[phase] = duration_ms
+        if phase == "plan":
+            planned.set()
 
     run_id = await lost(rig, app, begun)
     async with rig.serving(app):
