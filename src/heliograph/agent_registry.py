@@ -19,7 +19,7 @@ from heliograph.definitions.agent import (
 from heliograph.definitions.hooks import Agent
 from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
-from heliograph.type_variables import AppDeps, AppState, Output
+from heliograph.type_variables import AppDeps, AppState, Deps_contra, Output, State_contra
 from heliograph.types import NOT_GIVEN, NotGiven
 
 if TYPE_CHECKING:
@@ -39,13 +39,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Agent)
+A_contra = TypeVar("A_contra", bound=Agent, contravariant=True)
+
+
+class AgentClass(Protocol[A_contra, State_contra, Deps_contra]):
+    """A class with hooks of an application's context, for type checkers. `Agent` has those that the class does not write."""
+
+    def init(self, agent: A_contra, context: PhaseContext[State_contra, Deps_contra], /) -> Any: ...
+    def plan(self, agent: A_contra, context: PhaseContext[State_contra, Deps_contra], /) -> Any: ...
+    def act(self, agent: A_contra, context: PhaseContext[State_contra, Deps_contra], /) -> Any: ...
+    def reflect(self, agent: A_contra, context: PhaseContext[State_contra, Deps_contra], /) -> Any: ...
+    def terminate(self, agent: A_contra, context: PhaseContext[State_contra, Deps_contra], /) -> Any: ...
 
 
 class Register(Protocol[AppState, AppDeps]):
     """What `@app.agent(...)` returns: it registers a function of the context, or a class, and returns it unchanged."""
 
     @overload
-    def __call__(self, function: type[A], /) -> type[A]: ...
+    def __call__(self, function: AgentClass[A, AppState, AppDeps], /) -> type[A]: ...
     @overload  # one for both contexts: of two that match a `Context[Post]`, mypy would return Any
     def __call__(
         self, function: Callable[[PhaseContext[AppState, AppDeps]], T], /

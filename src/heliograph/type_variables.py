@@ -13,5 +13,7 @@ AppState = TypeVar("AppState", default=Any)
 AppDeps = TypeVar("AppDeps", default=Any)
 State_co = TypeVar("State_co", covariant=True, default=Any)
 Deps_co = TypeVar("Deps_co", covariant=True, default=Any)
+State_contra = TypeVar("State_contra", contravariant=True, default=Any)
+Deps_contra = TypeVar("Deps_contra", contravariant=True, default=Any)
 Output = TypeVar("Output", default=str)  # a prompt agent without a type returns text
 Output_co = TypeVar("Output_co", covariant=True, default=Any)

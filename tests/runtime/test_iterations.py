@@ -294,6 +294,6 @@ def test_class_without_its_base_and_object_of_a_class_are_rejected_with_the_next
         def act(self, _ctx: PhaseContext) -> None: ...
 
     with pytest.raises(InvalidInput, match=r"is the class Baseless; derive it from heliograph\.agents\.Agent"):
-        app.agent(activate_on=START)(Baseless)  # type: ignore[type-var]
+        app.agent(activate_on=START)(Baseless)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"register Based instead of Based\(\)"):
         app.agent(activate_on=START)(Based())  # type: ignore[call-overload]

@@ -66,6 +66,11 @@ MISTAKES = {
     "the output of an agent's function has another type": ("counter(ctx) + 1", "counter(ctx).upper()"),
     "a prompt of another state": ("def request(ctx: Context[Post])", "def request(ctx: Context[Review])"),
     "a hook of another application": ("async def judge(ctx: PhaseContext[Post])", "async def judge(ctx: PhaseContext[Review])"),
+    "a method of another application": ("async def act(self, ctx: PhaseContext[Post])", "async def act(self, ctx: PhaseContext[Review])"),
+    "a method that reads an unknown field": ("[ctx.state.verdict]", "[ctx.state.verdct]"),
+    "a method of an application with other deps": ("ctx: PhaseContext[Any, Clients]", "ctx: PhaseContext[Any, Review]"),
+    "a method of the context of another application": ("async def reflect(self, ctx: Context[Post])", "async def reflect(self, ctx: Context[Review])"),
+    "a method without a context": ("def plan(self, ctx: PhaseContext)", "def plan(self)"),
     "a hook that reads an unknown field": ("print(ctx.outcome, ctx.state.words)", "print(ctx.outcome, ctx.state.wrds)"),
     "a hook of a model agent that reads an unknown attribute": ("GoalAchieved(output=ctx.iteration)", "GoalAchieved(output=ctx.iterations)"),
     "a signal that is followed has no such attribute": ("each.name async for each in known", "each.nam async for each in known"),
@@ -110,7 +115,20 @@ def test_applications_of_the_file_are_valid_when_they_run() -> None:
     values = runpy.run_path(str(USER_FILE))
     agents = [list(values[name].workflow.agents) for name in ("app", "notes", "anything")]
     assert agents == [
-        ["counter", "editor", "cashier", "lead", "title", "Critic", "desk", "reviewer", "writer", "critics"],
+        [
+            "counter",
+            "editor",
+            "cashier",
+            "lead",
+            "title",
+            "Critic",
+            "Chief",
+            "Clerk",
+            "desk",
+            "reviewer",
+            "writer",
+            "critics",
+        ],
         ["first"],
         ["second"],
     ]

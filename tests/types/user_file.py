@@ -22,7 +22,7 @@ from heliograph import (
     tool,
 )
 from heliograph.agents import Agent, AgentSpec
-from heliograph.phases import GoalAchieved, IterationNeeded, PhaseContext, Plan
+from heliograph.phases import GoalAchieved, IterationNeeded, PhaseContext, Plan, ToolStep
 
 
 class Post(BaseModel):
@@ -155,6 +155,24 @@ class Critic(Agent):
         return ctx.state.words
 
 
+@app.agent(activate_on=["note:taken"])
+class Chief(Critic):
+    def init(self, ctx: PhaseContext[Any, Clients]) -> None:
+        ctx.working_memory["sender"] = self.greeting() + ctx.deps.sender
+
+    def greeting(self) -> str:
+        return "Dear"
+
+    async def reflect(self, ctx: Context[Post]) -> GoalAchieved:
+        return GoalAchieved(learnings=[ctx.state.verdict])
+
+
+@app.agent(activate_on=["note:taken"])
+class Clerk(Agent):
+    def plan(self, ctx: PhaseContext) -> Plan:
+        return Plan([ToolStep("mail", {"text": ctx.state.text})])
+
+
 def open_desk(ctx: PhaseContext[Post, Clients]) -> None:
     ctx.working_memory["sender"] = ctx.deps.sender
 
@@ -214,5 +232,6 @@ async def main() -> None:
     assert_type(reviewer, AgentSpec[Review])
     assert_type(writer, AgentSpec[str])
     assert_type(await mail("Hello"), bool)
+    assert_type((Chief(), Chief().greeting()), tuple[Chief, str])
     assert isinstance(price, Tool)
     print([await start(each) for each in (app, notes, anything)])

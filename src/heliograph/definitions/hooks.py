@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, get_origin
+from typing import TYPE_CHECKING, Any, TypeAlias, get_origin
 
 from heliograph.definitions.agent_checks import raise_invalid
 from heliograph.definitions.forms import schema_of
@@ -19,8 +19,17 @@ class Agent:
 
     Its hooks are the methods `init`, `plan`, `act`, `reflect` and `terminate`, plain or async, with a `PhaseContext` as the only
     argument. It needs `act` or `plan`. Each run of a hook creates an object of the class without arguments, so attributes do not
-    reach the next hook: pass values in `ctx.working_memory`, which survives a crash.
+    reach the next hook: pass values in `ctx.working_memory`, which survives a crash. `@app.agent` checks the types of their contexts
+    against the application's `state` and `deps`.
     """
+
+    if TYPE_CHECKING:  # for checkers, a hook that a class does not write fits any application; see decisions/0179
+
+        def init(self, *context: Any, **nothing: Any) -> Any: ...
+        def plan(self, *context: Any, **nothing: Any) -> Any: ...
+        def act(self, *context: Any, **nothing: Any) -> Any: ...
+        def reflect(self, *context: Any, **nothing: Any) -> Any: ...
+        def terminate(self, *context: Any, **nothing: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
