@@ -13,6 +13,7 @@ from shlex import quote
 from typing import Any
 
 from heliograph.app import Heliograph
+from heliograph.client.session import Session
 from heliograph.config import Settings, read_settings
 from heliograph.errors import HeliographError, InvalidInput, NotFound
 from heliograph.harness.resolve import Harnesses
@@ -26,6 +27,8 @@ from heliograph.testing.stubs import Models, Servers, StubbedModels, Tools, with
 from heliograph.world.cancellation import cancel
 
 Outside = Callable[[ServedApplication, str], Awaitable[None]]  # it receives the id of the run
+Talk = Callable[[Session], Awaitable[None]]
+Recorder = Callable[[ServedApplication], Awaitable[RunResult]]
 
 
 class RecordedRun:
@@ -57,17 +60,51 @@ class RecordedRun:
         state, another application, and a second run in one test. Nothing is written unless the recording can be replayed.
         """
         __tracebackhide__ = True
+
+        async def recorded(serving: ServedApplication) -> RunResult:
+            __tracebackhide__ = True
+            return await _result(serving, await serving.start(state, record=True), outside)
+
+        policy = ReplayPolicy(accept, renamed_tools or {})
+        return await self._run(app, lambda: with_stubs(app, tools, servers), state, models, policy, recorded)
+
+    async def session(
+        self, app: Heliograph, talk: Talk, *, agent: str | None = None, state: Any = None, models: Models = None,
+        tools: Tools | None = None, servers: Servers | None = None, accept: Collection[str] = (),
+        renamed_tools: Mapping[str, str] | None = None,
+    ) -> RunResult:  # fmt: skip
+        """Replay the recording of a conversation, as `run` does. talk: sends the messages while it is recorded; the session is closed after it.
+
+        agent, state: as of `Heliograph.session`. The other arguments and the errors are those of `run`.
+        """
+        __tracebackhide__ = True
+
+        async def recorded(serving: ServedApplication) -> RunResult:
+            __tracebackhide__ = True
+            async with serving.session(agent=agent, state=state, record=True) as session:
+                await talk(session)
+                await session.close()
+                return await serving.result(session.id)
+
+        policy = ReplayPolicy(accept, renamed_tools or {})
+        return await self._run(app, lambda: with_stubs(app, tools, servers), state, models, policy, recorded)
+
+    async def _run(
+        self, app: Heliograph, stubbed: Callable[[], Heliograph], state: Any, models: Models, policy: ReplayPolicy, recorder: Recorder
+    ) -> RunResult:  # fmt: skip
+        """Replay the file, or write it. stubbed: returns the application with its stubs. recorder: starts a recorded run, returns its result."""
+        __tracebackhide__ = True
         if self._is_used:
             raise InvalidInput(f"this test has used its recording {self._display_path()} already, and a recording is of one run; write a test for "
                                "each run", code="duplicate_entry")  # fmt: skip
         self._is_used = True
         if self._database_url is not None:
-            return await self._record(app, with_stubs(app, tools, servers), state, outside, models, self._database_url)
+            return await self._record(app, stubbed(), state, models, recorder, self._database_url)
         if not self.path.exists():
             raise NotFound(f"there is no recording {self._display_path()}; record the run with {self._command}, and commit the file",
                            code="unknown_recording")  # fmt: skip
         try:
-            return replay_run(self.path, app.workflow, state, ReplayPolicy(accept, renamed_tools or {}))
+            return replay_run(self.path, app.workflow, state, policy)
         except HeliographError as error:
             error.add_note(
                 f"the recording is {self._display_path()}; if the change is intended, record the run again with {self._command}"
@@ -79,8 +116,8 @@ class RecordedRun:
         app: Heliograph,
         served: Heliograph,
         state: Any,
-        outside: Outside | None,
         models: Models,
+        recorder: Recorder,
         database_url: str,
     ) -> RunResult:
         __tracebackhide__ = True
@@ -91,9 +128,8 @@ class RecordedRun:
         settings: Settings = replace(read_settings(os.environ), database_url=database_url, nats_url=None)
         harnesses = Harnesses(settings.model) if models is None else StubbedModels(models)
         async with serve_with(served, settings, harnesses) as serving:
-            run_id = await serving.start(state, record=True)
-            result = await _result(serving, run_id, outside)
-            recording = await serving.recording(run_id)
+            result = await recorder(serving)
+            recording = await serving.recording(result.run_id)
         self._write(recording, app, state)
         return result
 

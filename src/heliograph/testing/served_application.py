@@ -11,6 +11,7 @@ from typing import Any
 from heliograph.app import Heliograph
 from heliograph.client.client import Client
 from heliograph.client.human_tasks import HumanTask
+from heliograph.client.session import Session, open_session
 from heliograph.config import Settings
 from heliograph.harness.resolve import Harnesses
 from heliograph.recording.export import export_recording
@@ -49,6 +50,17 @@ class ServedApplication:
     async def run(self, state: Any = None, *, run_id: str | None = None) -> RunResult:
         """Start a run, and return its result when it has ended."""
         return await self.result(await self.start(state, run_id=run_id))
+
+    @asynccontextmanager
+    async def session(
+        self, session_id: str | None = None, *, agent: str | None = None, state: Any = None, record: bool = False
+    ) -> AsyncIterator[Session]:
+        """Open a conversation, or continue it. Arguments and errors are those of `Heliograph.session`; record: as of `start`."""
+        options = RecordingOptions() if record else None
+        async with open_session(
+            self._runtime, self.app.workflow, session_id, agent=agent, state=state, worker=False, record=options
+        ) as session:
+            yield session
 
     async def question(self, run_id: str) -> HumanTask:
         """Wait until a run asks a person, and return the oldest open approval or question. Fails at the end of the run."""

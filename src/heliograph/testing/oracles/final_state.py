@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from heliograph.reactive.run_memory import SESSION
 from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.workflow import Workflow
 from heliograph.signals.state_change import changed_value
@@ -190,6 +191,8 @@ def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow)
     for signal in log:
         if signal["name"] == "workflow:end":
             break
+        if signal["name"] == "workflow:start" and signal["payload"].get(SESSION) is True:
+            continue  # the start of a session wakes no agent
         signal_id = f"sig_{signal['run_id']}_{signal['seq']}"
         for woken, n in set(workflow.wakes.match(signal["name"])):
             if signal["name"] in _REACTIONS and signal["agent"] == woken:

@@ -89,6 +89,10 @@ class SimulatedReader(Reader):
         )  # fmt: skip
         return found[:limit]
 
+    async def active_turns(self, run_id: str) -> list[TurnRow]:
+        begun = ("dispatched", "running", "suspended")
+        return self._turns(lambda row: row.run_id == run_id and row.status in begun)[::-1]
+
     async def cards(self, turn_id: str) -> list[CardRow]:
         rows = [row for row in self._table("cards") if row["agent_turn_id"] == turn_id]
         return [_row({**row, "content": self._content(row["content"])}, CardRow) for row in rows]

@@ -1,0 +1,82 @@
+"""Conversations in the tests of an application: on a database, in a simulation, and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from heliograph import Heliograph, Session
+from heliograph.models import ModelReply, ModelRequest, ScriptedModel, TextDelta
+from heliograph.testing import ApplicationServer, RecordedRun, Simulation, crash_at_every_await, virtual_time
+
+
+def chat() -> Heliograph:
+    app = Heliograph("chat")
+    app.prompt_agent("assistant", "{message}", model="openai-chat:gpt-5")
+    return app
+
+
+def counting() -> ScriptedModel:
+    return ScriptedModel(lambda request: f"heard {len(request.messages)} messages")
+
+
+async def talk(session: Session) -> None:
+    assert (await session.send("Hello")).text == "heard 1 messages"
+    assert (await session.send("Again")).text == "heard 3 messages"
+
+
+async def test_session_talks_to_a_stub_on_a_database(heliograph_app: ApplicationServer) -> None:
+    async with heliograph_app(chat(), models=counting()) as app:
+        async with app.session("anna") as session:
+            await talk(session)
+        async with app.session("anna") as session:
+            assert [each.text for each in await session.history()][::2] == ["Hello", "Again"]
+
+
+class Endless:
+    """A model that does not end its reply."""
+
+    model = "endless"
+
+    def __init__(self, sim: Simulation):
+        self._sim = sim
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelReply]:
+        while True:
+            yield TextDelta("on and ")
+            await self._sim.sleep(1)
+
+
+@virtual_time
+async def test_reply_is_stopped_in_a_simulation(sim: Simulation) -> None:
+    app = sim.serve(chat(), models=Endless(sim))
+    async with app.session() as session:
+        pending = await session.post("Count")
+        async for _ in pending:
+            assert await session.stop() == [pending.turn_id]
+            break
+        reply = await pending.reply()
+        assert reply.was_stopped
+        assert reply.text.startswith("on and ")
+        await session.close()
+        assert (await app.result(session.id)).outcome == "success"
+
+
+async def conversation(sim: Simulation) -> list[str]:
+    app = sim.serve(chat(), models=counting())
+    async with app.session("anna") as session:
+        await session.send("Hello", message_id="1")
+        return [each.text for each in await session.history()]
+
+
+def test_message_is_answered_once_whichever_await_its_worker_dies_at() -> None:
+    report = crash_at_every_await(conversation)
+    assert report.crashes == report.awaits > 0
+
+
+async def test_recorded_conversation_is_replayed_without_a_model(tmp_path: Path, heliograph_database_url: str) -> None:
+    path = tmp_path / "talk.jsonl"
+    recorded = await RecordedRun(path, "t.py::test", heliograph_database_url).session(chat(), talk, models=counting())
+    replayed = await RecordedRun(path, "t.py::test", None).session(chat(), talk)
+    assert recorded.outcome == "success"
+    assert [each.id for each in replayed.signals] == [each.id for each in recorded.signals]
