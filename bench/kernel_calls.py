@@ -164,7 +164,7 @@ class Calls:
         await self._write("finish", numbers, await self._claim("claim again", numbers), "ok")
 
     async def _claim(self, name: str, numbers: Sequence[int]) -> dict[int, int]:
-        call = self._database.call("claim", PROJECT, [app.name], WORKER, len(numbers), 30.0)
+        call = self._database.call("claim", PROJECT, [{"target": app.name}], WORKER, len(numbers), 30.0)
         claimed = await self._watch.time(self.times[name], call)
         epochs = {self._requests.number_of(turn["turn_id"]): turn["epoch"] for turn in claimed}
         if set(epochs) != set(numbers):

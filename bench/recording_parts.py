@@ -143,7 +143,7 @@ async def measure_calls(url: str, database: Database, stopwatch: Stopwatch) -> N
                 names = [f"{side[:3]}{side[-3:]}_{size}_{number}_{n}" for n in range(size)]
                 calls = {
                     "start_runs": ("default", requests.of("start_runs", names)),
-                    "claim": ("default", [app.name], "bench", size, 30.0),
+                    "claim": ("default", [{"target": app.name}], "bench", size, 30.0),
                     "finish": ("default", requests.of("finish", names)),
                 }
                 for function, args in calls.items():

@@ -114,7 +114,7 @@ async def test_turn_show_names_the_health_of_the_owner(shell: Shell, database: D
         claimed: list[Any] = []
 
         async def is_claimed() -> bool:
-            claimed.extend(await database.call("claim", "default", ["press"], "pod-1:7:abcdefgh", 1, 60.0))
+            claimed.extend(await database.call("claim", "default", [{"target": "press"}], "pod-1:7:abcdefgh", 1, 60.0))
             return bool(claimed)
 
         await until(is_claimed)

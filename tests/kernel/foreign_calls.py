@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from heliograph.ledger.kernel import KERNEL
-from heliograph.ledger.kernel_columns import arrays_of
+from heliograph.ledger.kernel_columns import Column, arrays_of
 from heliograph.requests import REQUESTS
 from heliograph.testing.kernel.keys import shape_of
 from tests.kernel.kit import TARGET, Item, Kernel, activation, draft, encoded
@@ -58,13 +58,14 @@ class Function:
         for known_part in (known, *(Known([item], known.keys, [box], known.at) for item, box in _pairs(known))):
             yield tuple(self.given(name, project, known_part) for name, _ in self.parameters)
 
+    def _columns(self) -> list[Column]:
+        """The columns of its lists of requests."""
+        definition = KERNEL.get(self.name)
+        return [] if definition is None else [each for cast in definition.casts for each in definition.columns_at(cast)]
+
     def given(self, name: str, project: str, known: Known) -> Any:
         """The value of a parameter; an item keeps only the keys that this function accepts."""
-        columns = (
-            [column for column in KERNEL[self.name].columns if name == f"p_{column.name}"]
-            if self.name in KERNEL
-            else []
-        )
+        columns = [column for column in self._columns() if name == f"p_{column.name}"]
         if columns:
             [values] = arrays_of(
                 columns, [{column.name: item.get(column.name) for column in columns} for item in known.items], encoded

@@ -208,7 +208,7 @@ class Kernel:
         return await self._one("enqueue", message(run_id, agent, turn_id, **fields))
 
     async def claim(self, limit: int = 100, worker: str = "worker-1", lease: float = 30) -> list[Item]:
-        claimed: list[Item] = await self.call("claim", [TARGET], worker, limit, lease)
+        claimed: list[Item] = await self.call("claim", [{"target": TARGET}], worker, limit, lease)
         return claimed
 
     async def claim_one(self, **fields: Any) -> Item:

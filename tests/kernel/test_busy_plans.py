@@ -54,7 +54,7 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
     measured = {
         "start": of("started", ("start_runs", [run_item("run_new", ["writer"], {"turn_new": "writer"})])),
         "enqueue": of("queued", ("enqueue", [message(run, "critic", "turn_new")])),
-        "claim": Measured([("claim", ["newsroom"], "worker", 1, 30.0)], lambda answer: len(answer) == 1),
+        "claim": Measured([("claim", [{"target": "newsroom"}], "worker", 1, 30.0)], lambda answer: len(answer) == 1),
         "append": of("ok", ("append", [turn_item(one, draft("x", f"sig_{run}_1"), cards=[card])])),
         "renew": of("ok", ("renew", [turn_item(one)], 30.0)),
         "release": of("ok", ("release", [turn_item(one)])),
@@ -113,7 +113,7 @@ async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
     some = running[:BATCH]
     measured = {
         "start": of("started", ("start_runs", [_run(f"new_{n}") for n in range(BATCH)])),
-        "claim": Measured([("claim", ["newsroom"], "worker", BATCH, 30.0)], lambda answer: len(answer) == BATCH),
+        "claim": Measured([("claim", [{"target": "newsroom"}], "worker", BATCH, 30.0)], lambda answer: len(answer) == BATCH),
         "append": of("ok", ("append", [turn_item(one, draft("x", f"sig_{one['run_id']}_1")) for one in some])),
         "renew": of("ok", ("renew", [turn_item(one) for one in some], 30.0)),
         "begin": of("fresh", ("begin_call", [turn_item(one, **BEGUN) for one in some])),

@@ -122,7 +122,9 @@ async def test_only_the_requested_pools_are_claimed(kernel: Kernel) -> None:
     await kernel.start("run_b", ["writer"], {"turn_b": "writer"})
     assert await order(kernel) == ["turn_b"]
     assert await kernel.call("claim", [], "worker-1", 10, 30.0) == []
-    (claimed,) = await kernel.call("claim", ["nothing", "other", TARGET], "worker-1", 10, 30.0)
+    (claimed,) = await kernel.call(
+        "claim", [{"target": name} for name in ("nothing", "other", TARGET)], "worker-1", 10, 30.0
+    )
     assert claimed["turn_id"] == "turn_a"
 
 
@@ -205,5 +207,5 @@ async def test_claim_without_a_worker_is_rejected(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     for worker in (None, "", "w" * 201):
         with pytest.raises(asyncpg.InvalidParameterValueError, match="the name of a worker must"):
-            await kernel.call("claim", [TARGET], worker, 1, 30.0)
+            await kernel.call("claim", [{"target": TARGET}], worker, 1, 30.0)
     assert (await kernel.head("run_a/writer"))["status"] == "dispatched"

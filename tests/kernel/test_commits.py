@@ -104,7 +104,7 @@ async def test_runtime_call_is_exactly_one_statement(
     database = await pool.Database.open(shared_url, size=1)
     queries.clear()
     await database.call("start_runs", kernel.project, [run_item("run_a", ["writer"], {"turn_a": "writer"})])
-    (claimed,) = await database.call("claim", kernel.project, [TARGET], "worker-1", 1, 30.0)
+    (claimed,) = await database.call("claim", kernel.project, [{"target": TARGET}], "worker-1", 1, 30.0)
     await database.call("append", kernel.project, [turn_item(claimed, draft("note", claimed["activation_id"]))])
     (answer,) = await database.call("finish", kernel.project, [ending(claimed, ends="success")])
     await database.close()

@@ -80,7 +80,7 @@ class Client:
 
     async def claim(self) -> None:
         lease = self.random.choice([0.2, 1.0, 60.0])
-        self.owned += await self.call("claim", [TARGET], "worker", self.random.randint(1, 4), lease)
+        self.owned += await self.call("claim", [{"target": TARGET}], "worker", self.random.randint(1, 4), lease)
 
     async def append(self) -> None:
         note = draft("note", "sig_x_1", is_pending=self.random.random() < 0.3)

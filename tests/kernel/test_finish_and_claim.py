@@ -14,7 +14,7 @@ async def both(
     kernel: Kernel, items: list[Any], limit: int = 10, lease_seconds: float = 30.0
 ) -> tuple[list[str], list[str]]:
     """The outcomes of the endings, and the claimed turns."""
-    answer = await kernel.call("finish_and_claim", items, [TARGET], "w1", limit, lease_seconds)
+    answer = await kernel.call("finish_and_claim", items, [{"target": TARGET}], "w1", limit, lease_seconds)
     return [row["outcome"] for row in answer["finished"]], [row["turn_id"] for row in answer["claimed"]]
 
 

@@ -66,7 +66,7 @@ async def one_run(kernel: Kernel, number: int) -> dict[str, int]:
         return answer
 
     await measured("start_runs", [item(number)])
-    [claimed] = await measured("claim", ["newsroom"], "worker", 1, 30.0)
+    [claimed] = await measured("claim", [{"target": "newsroom"}], "worker", 1, 30.0)
     [finished] = await measured("finish", [ending(claimed, ends="success")])
     assert finished["outcome"] == "ok"
     return read

@@ -48,7 +48,7 @@ async def test_any_text_of_an_id_or_value_is_data(kernel: Kernel, text: str) -> 
     await kernel.call("declare_wire", "postgres")
     item = run_item(run, [text, "critic"], {turn: text}) | {"target": text, "request_hash": text}
     assert (await kernel.call("start_runs", [item]))[0]["targets"] == [text]
-    (claimed,) = await kernel.call("claim", [text], text, 1, 30.0)
+    (claimed,) = await kernel.call("claim", [{"target": text}], text, 1, 30.0)
     assert (claimed["run_id"], claimed["agent"], claimed["turn_id"], claimed["target"]) == (run, text, turn, text)
     card = {"card_id": named, "kind": text, "content": {text: [text]}}
     hostile = draft(text, claimed["activation_id"], payload={text: text}, agent=text, is_pending=True)
@@ -60,7 +60,7 @@ async def test_any_text_of_an_id_or_value_is_data(kernel: Kernel, text: str) -> 
     (event,) = await kernel.call("read_outbox", 10)
     assert event["body"]["agent_turn_id"] == turn
     assert await kernel.call("sweep_bells", 0.0) == [text]
-    (critic,) = await kernel.call("claim", [text], text, 1, 30.0)
+    (critic,) = await kernel.call("claim", [{"target": text}], text, 1, 30.0)
     call = {"call_id": named, "step_id": text, "tool": text, "kind": "tool", "token": text,
             "command": {"subject": text, "body": {text: text}}}  # fmt: skip
     assert (await kernel.call("suspend", [turn_item(critic, calls=[call])]))[0]["outcome"] == "suspended"
@@ -282,7 +282,8 @@ async def test_missing_time_changes_nothing(kernel: Kernel) -> None:
 
 async def test_claim_without_valid_targets_returns_no_turn(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
-    for targets in ([], [None], [7], [[TARGET]]):
+    unfit: list[list[Item]] = [[], [{}], [{"target": None}], [{"target": TARGET, "agents": None}]]
+    for targets in unfit:
         assert await kernel.call("claim", targets, "worker-1", 1, 30.0) == []
 
 

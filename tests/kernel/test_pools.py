@@ -12,7 +12,7 @@ from tests.kernel.waits import activated, child, command, suspend, suspended
 
 
 async def claimed(kernel: Kernel, *pools: str, limit: int = 10) -> list[str]:
-    targets: list[Any] = [{"target": TARGET, "pool": pool} for pool in pools] or [TARGET]
+    targets: list[Any] = [{"target": TARGET, "pool": pool} for pool in pools] or [{"target": TARGET}]
     return [each["turn_id"] for each in await kernel.call("claim", targets, "worker-1", limit, 30.0)]
 
 
@@ -49,7 +49,7 @@ async def test_queued_turns_of_one_agent_keep_the_pool_that_each_was_written_wit
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     for n, pool in enumerate(("gpu", None, "gpu"), 1):
         await kernel.enqueue("run_a", "writer", f"turn_{n}", **({} if pool is None else {"pool": pool}))
-    [item] = await kernel.call("claim", [TARGET], "worker-1", 1, 30.0)
+    [item] = await kernel.call("claim", [{"target": TARGET}], "worker-1", 1, 30.0)
     for pool, other, turn_id in (
         ("gpu", "default", "turn_1"),
         ("default", "gpu", "turn_2"),

@@ -321,7 +321,7 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
          {"agent_state_head_pkey", "boxes_pkey"}),
         ("finish", KERNEL["finish"].statement("now()"), ended,
          {"agent_state_head_pkey", "agent_turns_pkey", "turn_queued", "agent_inbox_pkey", "runs_pkey"}),
-        ("finish and claim", KERNEL["finish_and_claim"].statement("now()"), [*ended, [TARGET], "worker", 10, 30.0],
+        ("finish and claim", KERNEL["finish_and_claim"].statement("now()"), [*ended, [TARGET], [None], [None], [None], "worker", 10, 30.0],
          {"head_ready", "agent_inbox_pkey", "signals_pkey"}),
     ]  # fmt: skip
 
@@ -398,7 +398,7 @@ async def test_claim_reads_only_its_rows_for_any_length_of_the_queue(filled_url:
         " where relname = 'agent_state_head'"
     )
     before = await kernel.connection.fetchval(read)
-    claimed = await kernel.call("claim", [TARGET, "other"], "worker-1", 10, 30.0)
+    claimed = await kernel.call("claim", [{"target": TARGET}, {"target": "other"}], "worker-1", 10, 30.0)
     after = await kernel.connection.fetchval(read)
     await undone.rollback()
     await kernel.connection.close()

@@ -39,7 +39,7 @@ async def test_both_kernels_answer_a_failure_alike(kernel: Kernel) -> None:
     in_memory_kernel.call(
         "start_runs", (kernel.project, [run_item("run_a", ["writer", "critic"], {"turn_a": "writer"})]), START
     )
-    [same] = in_memory_kernel.call("claim", (kernel.project, [TARGET], "worker-1", 100, 30.0), START)
+    [same] = in_memory_kernel.call("claim", (kernel.project, [{"target": TARGET}], "worker-1", 100, 30.0), START)
     assert in_memory_kernel.call("release", (kernel.project, gate(same)), START) == await kernel.call(
         "release", gate(claimed)
     )

@@ -27,7 +27,7 @@ from tests.logins import connected, login
 
 MORE: dict[str, list[Any]] = {
     "claim": ["worker", 1, 30.0],
-    "finish_and_claim": [[TARGET], "worker", 1, 30.0],
+    "finish_and_claim": [[{"target": TARGET}], "worker", 1, 30.0],
     "renew": [30.0],
     "take_commands": [1, 1.0],
     "take_halts": [1, 1.0],

@@ -279,7 +279,7 @@ async def test_bound_login_works_only_in_its_project(kernel: Kernel, beside: Con
         assert (await bound.running())["turn_id"] == "turn_a"
         await connection.execute("select set_config('heliograph.project', $1, false)", kernel.project)
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match=f"not_found: no project {kernel.project}"):
-            await bound.call("claim", ["newsroom"], "thief", 10, 30.0, project=kernel.project)
+            await bound.call("claim", [{"target": "newsroom"}], "thief", 10, 30.0, project=kernel.project)
         async with connection.transaction():  # nor in a transaction that is in a project of its own already
             assert await bound.call("liveness") == []
             assert (

@@ -25,7 +25,7 @@ async def enlarge(kernel: Kernel, turn_id: str) -> None:
 
 
 async def fail_unclaimable(kernel: Kernel) -> Item:
-    answer: Item = await kernel.call("fail_unclaimable", [TARGET])
+    answer: Item = await kernel.call("fail_unclaimable", [{"target": TARGET}])
     return answer
 
 

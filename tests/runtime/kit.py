@@ -86,7 +86,7 @@ class Rig:
 
     async def claimed_by_the_dead(self, app: Heliograph, lease_seconds: float = 0.1) -> list[Claimed]:
         """Claim turns for a worker that is killed at once."""
-        return await self.runtime.ledger.claim([app.name], "killed", 100, lease_seconds)
+        return await self.runtime.ledger.claim([{"target": app.name}], "killed", 100, lease_seconds)
 
     async def fetch(self, query: str, *args: Any) -> list[Any]:
         """Return the rows of a query, on its own connection."""

@@ -159,7 +159,7 @@ async def test_undecodable_event_is_published_with_a_mark(rig: Rig) -> None:
 
     await rig.runtime.ledger.declare_wire("postgres")
     spoiled, whole = [await rig.start(app) for _ in range(2)]
-    for claimed in await rig.runtime.ledger.claim([app.name], "somebody", 10, 10.0):
+    for claimed in await rig.runtime.ledger.claim([{"target": app.name}], "somebody", 10, 10.0):
         await rig.runtime.ledger.fail_turn(msgspec.structs.asdict(claimed), UNDECODABLE, "it was told so")
     await _poison(rig, ("outbox", "body"), spoiled, f'{{"x": {poison.HUGE}}}', "instead")
     first, second = await rig.runtime.ledger.read_outbox()
@@ -175,7 +175,7 @@ async def test_undecodable_event_is_published_with_a_mark(rig: Rig) -> None:
 async def test_incomputable_reaction_ends_its_own_run(rig: Rig, column: tuple[str, str]) -> None:
     app = application()
     spoiled, whole = [await rig.start(app, {"n": n}) for n in range(2)]
-    for claimed in await rig.runtime.ledger.claim([app.name], "somebody", 10, 10.0):
+    for claimed in await rig.runtime.ledger.claim([{"target": app.name}], "somebody", 10, 10.0):
         if claimed.run_id == spoiled:
             await rig.runtime.ledger.fail_turn(msgspec.structs.asdict(claimed), UNDECODABLE, "it was told so")
         else:

@@ -56,7 +56,7 @@ async def test_turn_that_the_kernel_ended_still_ends_its_run(rig: Rig) -> None:
     app = Heliograph("pending")
     app.agent(name="a", activate_on=START, ttl_seconds=0.001)(lambda _ctx: None)
     run_id = await rig.start(app)
-    await rig.runtime.ledger.claim([app.name], "busy elsewhere", 1, 30)
+    await rig.runtime.ledger.claim([{"target": app.name}], "busy elsewhere", 1, 30)
     async with rig.serving(app):
         signals = await rig.ended(run_id)
     assert one(signals, "agent:failed")["error"]["code"] == "TIMEOUT"

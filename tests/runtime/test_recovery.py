@@ -126,7 +126,7 @@ async def test_worker_stops_a_turn_whose_lease_it_lost(rig: Rig) -> None:
         async def is_taken_away() -> bool:  # unless a heartbeat came in between
             await rig.fetch("update heliograph.agent_state_head set lease_until = now() where run_id = $1", run_id)
             await rig.runtime.ledger.sweep("leases")
-            return len(await rig.runtime.ledger.claim([app.name], "another", 1, 60)) == 1
+            return len(await rig.runtime.ledger.claim([{"target": app.name}], "another", 1, 60)) == 1
 
         await until(is_taken_away)
         await until(lambda: not worker._running)

@@ -94,7 +94,7 @@ async def test_one_login_starts_and_another_executes(shared_url: str) -> None:
             assert one(await rig.ended(run_id), "workflow:end")["state"]["verdict"] == "judge"
             await until(rig.is_published)
         with pytest.raises(SetupError, match="has no right to") as refused:
-            await api_runtime.ledger.claim(["everything"], "thief", 1, 30.0)
+            await api_runtime.ledger.claim([{"target": "everything"}], "thief", 1, 30.0)
         assert refused.value.code == "no_right"
         with pytest.raises(SetupError, match="helio db grant"):
             await works.start(app.workflow)

@@ -148,13 +148,14 @@ class TurnCalls(Talk):
 
     def claim(self) -> tuple[Any, ...]:
         narrow = {"target": "a", "agents": ["one", "two"], "run_id": self.mostly(None, self.run(), 0.6)}
-        targets: list[Any] = self.dice.choice([["a"], ["b"], ["a", "b"], ["a", "b"], [narrow, "b", "b"], []])
+        a, b = {"target": "a"}, {"target": "b"}
+        targets: list[Any] = self.dice.choice([[a], [b], [a, b], [a, b], [narrow, b, b], []])
         if targets and self.dice.random() < 0.5:
-            targets = [*targets, {"target": "a", "pool": "far"}, {"target": "b", "pool": "far"}]
+            targets = [*targets, a | {"pool": "far"}, b | {"pool": "far"}]
         return targets, f"w{self.dice.randrange(3)}", self.dice.choice([1, 2, 10]), self.dice.choice([0.5, 30.0, 30.0])
 
     def fail_unclaimable(self) -> tuple[Any, ...]:
-        return (self.dice.choice([["a"], ["a", "b"]]),)
+        return ([{"target": name} for name in self.dice.choice(["a", "ab"])],)
 
     def renew(self) -> tuple[Any, ...]:
         phase = self.dice.choice(["init", "act", None])  # the same for all: which of two comes last is not defined

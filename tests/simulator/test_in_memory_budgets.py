@@ -39,7 +39,7 @@ class Walk:
             if self.dice.random() < 0.4:
                 self.now += timedelta(seconds=LEASE_SECONDS)
                 yield "sweep_leases", (None,)
-            yield "claim", ([TARGET], "worker", 3, LEASE_SECONDS)
+            yield "claim", ([{"target": TARGET}], "worker", 3, LEASE_SECONDS)
 
     def apply(self, function: str, answer: Any) -> None:
         if function == "claim":

@@ -56,7 +56,7 @@ class Walk:
                 self.now += timedelta(seconds=LEASE_SECONDS)
                 yield self.dice.choice([("sweep_leases", (None,)), ("sweep_waits", (None,))])
             else:
-                yield "claim", ([TARGET], "worker", 3, LEASE_SECONDS)
+                yield "claim", ([{"target": TARGET}], "worker", 3, LEASE_SECONDS)
 
     def apply(self, function: str, answer: Any) -> None:
         if function == "claim":

@@ -77,12 +77,12 @@ class Ledger:
         return await self._write("enqueue", list(messages))
 
     async def claim(
-        self, targets: Sequence[str | dict[str, Any]], worker: str, limit: int, lease_seconds: float
+        self, targets: Sequence[dict[str, Any]], worker: str, limit: int, lease_seconds: float
     ) -> list[Claimed]:
         """Claim at most `limit` turns for a worker (40_claim.sql). A turn that cannot be decoded fails instead.
 
-        targets: names of applications, or {target, pool, agents, run_id} for another pool than the default one, or to claim only
-        some turns.
+        targets: {target, pool, agents, run_id}. target: the name of an application. pool: other than the default one. agents,
+        run_id: to claim only some turns.
         """
         return await self._claimed(
             await self.world.call("claim", self.project, list(targets), worker, limit, lease_seconds)
@@ -112,7 +112,7 @@ class Ledger:
         await self._write("release", [{**owned, "failure": {"code": code, "message": message}}])
         self._ring_end(turn)
 
-    async def fail_unclaimable(self, targets: Sequence[str | dict[str, Any]]) -> dict[str, Any] | None:
+    async def fail_unclaimable(self, targets: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         """End the next turn as failed if no worker can claim it (47_unclaimable.sql). Return {turn_id, message}, or None."""
         failed: dict[str, Any] = await self._retried("fail_unclaimable", list(targets))
         if not failed:

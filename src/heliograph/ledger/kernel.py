@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliograph.ledger.decoding import decode, decode_row
-from heliograph.ledger.kernel_columns import ITEMS, Column, arrays_of, columns_of
-from heliograph.requests import Append, BeginCall, Finish, RecordCall, Renewal, StartRun, Suspension
+from heliograph.ledger.kernel_columns import ITEMS, TARGETS, Column, arrays_of, columns_of
+from heliograph.requests import Append, BeginCall, ClaimTarget, Finish, RecordCall, Renewal, StartRun, Suspension
+
+_TARGET = columns_of(ClaimTarget)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFunction:
     """One SQL function.
 
-    casts: the types of its arguments; ITEMS stands for the arrays of `columns`. takes_now: p_now follows them as the last argument.
+    casts: the types of its arguments; ITEMS stands for the arrays of `columns`, and TARGETS for those of the targets of
+    a claim. takes_now: p_now follows them as the last argument. columns: of its list of requests.
     returns: the columns of its rows; empty if it returns JSON.
     """
 
@@ -34,7 +37,7 @@ class KernelFunction:
         """The SQL types of the arguments, apart from p_now."""
         types: list[str] = []
         for cast in self.casts:
-            types += [f"{column.type}[]" for column in self.columns] if cast == ITEMS else [cast]
+            types += [f"{column.type}[]" for column in self.columns_at(cast)] or [cast]
         return types
 
     def statement(self, now: str = "clock_timestamp()") -> str:
@@ -52,8 +55,8 @@ class KernelFunction:
         """
         values: list[Any] = []
         for argument, cast in zip(arguments, self.casts, strict=True):
-            if cast == ITEMS:
-                values += arrays_of(self.columns, argument, encode)
+            if columns := self.columns_at(cast):
+                values += arrays_of(columns, argument, encode, f"p_{cast}")
             else:
                 values.append(encode(argument) if cast == "jsonb" else argument)
         return values
@@ -64,6 +67,10 @@ class KernelFunction:
             return [decode_row(row, self._json_columns, read_json) for row in rows]
         [(answer,)] = rows
         return None if answer is None else read_json(answer)
+
+    def columns_at(self, cast: str) -> tuple[Column, ...]:
+        """The columns of the arrays that `cast` stands for; empty if it is a type."""
+        return self.columns if cast == ITEMS else _TARGET if cast == TARGETS else ()
 
     @property
     def _json_columns(self) -> list[str]:
@@ -100,8 +107,8 @@ _SUSPENDED = (
 _FUNCTIONS = (
     KernelFunction("start_runs", ("text", ITEMS), columns=columns_of(StartRun), returns=_STARTED),
     KernelFunction("enqueue", ("text", "jsonb")),
-    KernelFunction("claim", ("text", "jsonb", "text", "integer", "float8")),
-    KernelFunction("fail_unclaimable", ("text", "jsonb")),
+    KernelFunction("claim", ("text", TARGETS, "text", "integer", "float8"), columns=_TARGET),
+    KernelFunction("fail_unclaimable", ("text", TARGETS), columns=_TARGET),
     KernelFunction("renew", ("text", ITEMS, "float8"), columns=columns_of(Renewal), returns=_RENEWED),
     KernelFunction("release", ("text", "jsonb")),
     KernelFunction("append", ("text", ITEMS), columns=columns_of(Append), returns=_APPENDED),
@@ -111,7 +118,7 @@ _FUNCTIONS = (
     KernelFunction("defer", ("text", "jsonb")),
     KernelFunction("finish", ("text", ITEMS), columns=columns_of(Finish), returns=_FINISHED),
     KernelFunction(
-        "finish_and_claim", ("text", ITEMS, "jsonb", "text", "integer", "float8"), columns=columns_of(Finish)
+        "finish_and_claim", ("text", ITEMS, TARGETS, "text", "integer", "float8"), columns=columns_of(Finish)
     ),
     KernelFunction("stop", ("text", "jsonb")),
     KernelFunction("stop_runs", ("text", "jsonb")),

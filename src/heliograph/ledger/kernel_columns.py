@@ -13,7 +13,9 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from heliograph.errors import KernelRejected
 from heliograph.redaction import redacted_text
 
-ITEMS = "items"  # stands for the arrays among the types of a function's arguments
+# These stand for arrays among the types of a function's arguments.
+ITEMS = "items"
+TARGETS = "targets"  # of a claim
 _TYPES = {str: "text", int: "bigint", float: "float8", bool: "boolean"}
 _ALLOWED: dict[str, set[type]] = {
     "text": {str, NoneType}, "bigint": {int, NoneType}, "float8": {int, float, NoneType}, "boolean": {bool, NoneType},
@@ -33,22 +35,24 @@ def columns_of(request: Any) -> tuple[Column, ...]:
     return tuple(Column(key, _type_of(hint)) for key, hint in get_type_hints(request).items())
 
 
-def arrays_of(columns: Sequence[Column], items: Any, encode: Callable[[object], Any]) -> list[list[Any]]:
+def arrays_of(
+    columns: Sequence[Column], items: Any, encode: Callable[[object], Any], name: str = "p_items"
+) -> list[list[Any]]:
     """Return one array per column. A missing key is null; a JSON null is the value null. Texts are redacted.
 
-    encode: encodes one JSON value. Raises KernelRejected for items that are not a list of objects, for an unknown key, and for a
+    encode: encodes one JSON value. name: of the list in errors. Raises KernelRejected for items that are not a list of objects, for an unknown key, and for a
     value of another type.
     """
     known = {column.name for column in columns}
     for item in items if isinstance(items, list) else [items]:
         if not isinstance(items, list) or not isinstance(item, dict):
-            raise KernelRejected(f"p_items is a list of objects, not of {type(item).__name__} (22023)")
+            raise KernelRejected(f"{name} is a list of objects, not of {type(item).__name__} (22023)")
         if not item.keys() <= known:
-            raise KernelRejected(_unknown_key(item, columns))
-    return [_array(column, items, encode) for column in columns]
+            raise KernelRejected(_unknown_key(item, columns, name))
+    return [_array(column, items, encode, name) for column in columns]
 
 
-def _array(column: Column, items: Sequence[dict[str, Any]], encode: Callable[[object], Any]) -> list[Any]:
+def _array(column: Column, items: Sequence[dict[str, Any]], encode: Callable[[object], Any], of: str) -> list[Any]:
     name = column.name
     if column.type == "jsonb":
         return [encode(item[name]) if name in item else None for item in items]
@@ -56,18 +60,16 @@ def _array(column: Column, items: Sequence[dict[str, Any]], encode: Callable[[ob
     # rejected here, because the driver would take a list for a dimension of the array
     if not set(map(type, values)) <= allowed:
         wrong = next(value for value in values if type(value) not in allowed)
-        raise KernelRejected(f"p_items[].{name} has the type {column.type}, not {type(wrong).__name__} (22P02)")
+        raise KernelRejected(f"{of}[].{name} has the type {column.type}, not {type(wrong).__name__} (22P02)")
     if column.type == "text":
         return [value if value is None else redacted_text(value) for value in values]
     return values
 
 
-def _unknown_key(item: dict[str, Any], columns: Sequence[Column]) -> str:
+def _unknown_key(item: dict[str, Any], columns: Sequence[Column], of: str) -> str:
     names = [column.name for column in columns]
     key = min(map(str, item.keys() - set(names)))[:_KEY_CHARACTERS_MAX]
-    return (
-        f"p_items[] has the unknown key {json.dumps(key, ensure_ascii=False)}; its keys are {', '.join(names)} (22023)"
-    )
+    return f"{of}[] has the unknown key {json.dumps(key, ensure_ascii=False)}; its keys are {', '.join(names)} (22023)"
 
 
 def _type_of(hint: Any) -> str:

@@ -52,9 +52,13 @@ def _place_in_line(head: Row) -> tuple[Any, ...]:
 def _distinct_targets(targets: Any) -> list[_Target]:
     found: list[_Target] = []
     for item in j.elements(targets):
-        is_object = isinstance(item, dict)
-        name, pool = get_text(item, "target") if is_object else j.text(item), get_text(item, "pool")
-        key = (name, DEFAULT_POOL if pool is None else pool, get(item, "agents"), get_text(item, "run_id"))
+        pool = get_text(item, "pool")
+        key = (
+            get_text(item, "target"),
+            DEFAULT_POOL if pool is None else pool,
+            get(item, "agents"),
+            get_text(item, "run_id"),
+        )
         if key not in found:
             found.append(key)
     return found

@@ -16,7 +16,7 @@ from typing import Any
 
 from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
-from heliograph.ledger.kernel_columns import ITEMS
+from heliograph.ledger.kernel_columns import ITEMS, TARGETS
 from heliograph.testing.kernel import (
     append,
     begin_call,
@@ -78,7 +78,7 @@ class InMemoryKernel:
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
         """Call one kernel function; it raises KernelRejected and changes nothing, or succeeds. `args` are those of `Database.call`."""
         definition = KERNEL[function]
-        places = [place for place, cast in enumerate(definition.casts) if cast in ("jsonb", ITEMS)]
+        places = [place for place, cast in enumerate(definition.casts) if cast in ("jsonb", ITEMS, TARGETS)]
         values = [_read(value) if place in places else value for place, value in enumerate(args)]
         tables = self._tables(values[0])
         if definition.columns:  # as PostgreSQL does: rejects values that no array of the column contains

@@ -1,7 +1,7 @@
 -- claim: claim up to p_limit dispatched turns for a worker (L0-40, L0-45, K6, K22). The head becomes running under the
 --   next epoch, which is the fencing token of this owner.
---   p_targets: [target], or [{target, pool, agents, run_id}] for the turns of another pool than the default one, or
---   for a worker that runs only these agents, or only this run.
+--   p_targets: {target, pool, agents, run_id}, as one array for each key: the applications whose turns the worker runs.
+--   pool: null for the default one. agents, run_id: of a worker that runs only these agents, or only this run.
 --   Turns are claimed by priority, then first ready time, then agent id. A deferred turn waits until its time. A head
 --   that another claim has locked is skipped.
 --   Returns one object per turn with everything that its worker needs. budget: the remaining amount by kind; null for a
@@ -9,12 +9,14 @@
 --   age_seconds: the time since the first claim; earlier_epoch: that of the claim before, or null. stop: as in renew,
 --   if a graceful stop is pending, else null; the owner runs the terminate phase and ends the turn.
 --   The answer can be empty because other workers are claiming at this moment: call once more before waiting.
---   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit
---           that is not between 1 and 1000; 54000 for turns that do not fit into 256 MB
+--   raises: see _enter; 22023 for targets that _check_targets rejects, a worker without a name, a lease that is not
+--           between 0.1 s and a day, or a limit that is not between 1 and 1000; 54000 for turns that do not fit into
+--           256 MB
 --   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with
 --           running_max
 create function heliograph.claim(
-    p_project text, p_targets jsonb, p_worker text, p_limit integer, p_lease_seconds float8, p_now timestamptz
+    p_project text, p_target text[], p_pool text[], p_agents jsonb[], p_run_id text[], p_worker text, p_limit integer,
+    p_lease_seconds float8, p_now timestamptz
 ) returns json language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
@@ -27,9 +29,7 @@ declare
     v_epochs bigint[];
     v_answer json;  -- text is built faster than jsonb
 begin
-    perform heliograph._check_json(p_targets);
-    perform heliograph._check_keys('p_targets[]', p_targets, '{target,pool,agents,run_id}');
-    perform heliograph._check_type('p_targets[]', p_targets, 'agents', 'array');
+    perform heliograph._check_targets(p_target, p_pool, p_agents, p_run_id);
     perform heliograph._check_lease(p_lease_seconds);
     if not coalesce(octet_length(p_worker) between 1 and 200, false) then
         raise exception using errcode = '22023', message = 'the name of a worker must have 1 to 200 bytes';
@@ -45,8 +45,8 @@ begin
                                                                 where project_id = p_project
                                                                   and lease_until is not null)));
     end if;
-    v_agent_ids := heliograph._claimable(p_project, p_targets, v_limit, p_now);
-    if jsonb_array_length(p_targets) > 1 then  -- two of them may name the same head
+    v_agent_ids := heliograph._claimable(p_project, p_target, p_pool, p_agents, p_run_id, v_limit, p_now);
+    if cardinality(p_target) > 1 then  -- two of them may name the same head
         select array_agg(a.agent_id order by a.n) into v_agent_ids
           from (select u.agent_id, min(u.n) as n from unnest(v_agent_ids) with ordinality u (agent_id, n)
                  group by u.agent_id) a;
@@ -94,10 +94,31 @@ begin
     return coalesce(v_answer, '[]');
 end $$;
 
+-- _check_targets: reject columns of targets that have different lengths, or agents that are no list.
+--   raises: 22023 naming the key; see _check_columns
+create function heliograph._check_targets(p_target text[], p_pool text[], p_agents jsonb[], p_run_id text[])
+    returns void language plpgsql immutable as $$
+declare
+    v_agents jsonb;
+begin
+    perform heliograph._check_lengths(array[cardinality(p_target), cardinality(p_pool), cardinality(p_agents),
+                                            cardinality(p_run_id)]);
+    if num_nonnulls(variadic p_agents) > 0 then
+        perform heliograph._check_columns(p_agents);
+        foreach v_agents in array p_agents loop
+            if jsonb_typeof(v_agents) not in ('array', 'null') then
+                raise exception using errcode = '22023', message = heliograph._other_type(
+                    'p_targets[]', jsonb_build_object('agents', v_agents), 'agents', 'array');
+            end if;
+        end loop;
+    end if;
+end $$;
+
 -- _claimable: the agents whose heads a claim takes, in its order; null for none. See claim.
 --   locks:  the heads found; of several targets, up to p_limit of each
 create function heliograph._claimable(
-    p_project text, p_targets jsonb, p_limit integer, p_now timestamptz
+    p_project text, p_target text[], p_pool text[], p_agents jsonb[], p_run_id text[], p_limit integer,
+    p_now timestamptz
 ) returns text[]
     language plpgsql as $$
 begin
@@ -105,10 +126,9 @@ begin
     -- only the due ones are sorted
     return (select array_agg(agent_id) from (
         select ready.agent_id
-          from (select distinct case jsonb_typeof(e) when 'object' then e ->> 'target' else e #>> '{}' end as name,
-                                coalesce(e ->> 'pool', 'default') as pool, e -> 'agents' as agents,
-                                e ->> 'run_id' as run_id
-                  from jsonb_array_elements(p_targets) e) t
+          from (select distinct p_target[n] as name, coalesce(p_pool[n], 'default') as pool, p_agents[n] as agents,
+                                p_run_id[n] as run_id
+                  from generate_subscripts(p_target, 1) n) t
          cross join lateral (
                select * from (
                 select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h

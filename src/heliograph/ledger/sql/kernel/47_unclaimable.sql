@@ -7,10 +7,11 @@
 --   Returns {turn_id, run_id, target, message, targets}, or {} if no turn is ready or claim takes the turn. The turn
 --   ends as canceled if a stop is pending. Otherwise it ends with the code RESOURCE_EXHAUSTED if the reply to its claim
 --   is too large, and with INTERNAL_ERROR for any other reason.
---   raises: see _enter
+--   raises: see _enter; 22023 for targets that _check_targets rejects
 --   locks:  the head, then its run
-create function heliograph.fail_unclaimable(p_project text, p_targets jsonb, p_now timestamptz)
-    returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
+create function heliograph.fail_unclaimable(
+    p_project text, p_target text[], p_pool text[], p_agents jsonb[], p_run_id text[], p_now timestamptz
+) returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_head heliograph.agent_state_head;
@@ -18,16 +19,15 @@ declare
     v_message text;
     v_woken text[];
 begin
-    perform heliograph._check_json(p_targets);
-    perform heliograph._check_keys('p_targets[]', p_targets, '{target,pool,agents,run_id}');
-    perform heliograph._check_type('p_targets[]', p_targets, 'agents', 'array');
+    perform heliograph._check_targets(p_target, p_pool, p_agents, p_run_id);
     select h.* into v_head
-      from unnest(heliograph._claimable(p_project, p_targets, 1, p_now)) a (agent_id)
+      from unnest(heliograph._claimable(p_project, p_target, p_pool, p_agents, p_run_id, 1, p_now)) a (agent_id)
       join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = a.agent_id;
     if v_head.agent_id is null then
         return '{}';
     end if;
-    v_why := heliograph._unclaimable_reason(p_project, p_targets, p_now);  -- its head is locked already
+    -- its head is locked already
+    v_why := heliograph._unclaimable_reason(p_project, p_target, p_pool, p_agents, p_run_id, p_now);
     if v_why is null then
         return '{}';
     end if;
@@ -45,10 +45,11 @@ end $$;
 --   is claimed.
 --   raises: errors of the server itself (classes 40, 53, 55, 57, 58)
 --   The rollback releases its locks.
-create function heliograph._unclaimable_reason(p_project text, p_targets jsonb, p_now timestamptz) returns text
-    language plpgsql as $$
+create function heliograph._unclaimable_reason(
+    p_project text, p_target text[], p_pool text[], p_agents jsonb[], p_run_id text[], p_now timestamptz
+) returns text language plpgsql as $$
 begin
-    perform heliograph.claim(p_project, p_targets, 'fail_unclaimable', 1, 1, p_now);
+    perform heliograph.claim(p_project, p_target, p_pool, p_agents, p_run_id, 'fail_unclaimable', 1, 1, p_now);
     raise exception using errcode = 'HG001', message = 'it can be claimed';  -- undoes the claim
 exception when others then
     if sqlstate ~ '^(40|53|55|57|58)' then

@@ -8,8 +8,9 @@
 --   locks:  those of finish, then those of claim, which waits only for the limits of a project with running_max
 create function heliograph.finish_and_claim(
     p_project text, p_agent_id text[], p_turn_id text[], p_epoch bigint[], p_outcome text[], p_content jsonb[],
-    p_version bigint[], p_signals jsonb[], p_reaction jsonb[], p_recording text[], p_follows text[], p_targets jsonb,
-    p_worker text, p_limit integer, p_lease_seconds float8, p_now timestamptz
+    p_version bigint[], p_signals jsonb[], p_reaction jsonb[], p_recording text[], p_follows text[], p_target text[],
+    p_pool text[], p_agents jsonb[], p_run_id text[], p_worker text, p_limit integer, p_lease_seconds float8,
+    p_now timestamptz
 ) returns json language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
@@ -25,7 +26,8 @@ begin
                              p_reaction, p_recording, p_follows, p_now)
            with ordinality f (turn_id, outcome, targets, woken, run, code, message, n);
     if v_limit >= 1 or p_limit >= 1 is not true then  -- claim rejects a limit below 1
-        v_claimed := heliograph.claim(p_project, p_targets, p_worker, v_limit, p_lease_seconds, p_now);
+        v_claimed := heliograph.claim(p_project, p_target, p_pool, p_agents, p_run_id, p_worker, v_limit,
+                                      p_lease_seconds, p_now);
     end if;
     return json_build_object('finished', coalesce(v_finished, '[]'), 'claimed', v_claimed);
 end $$;
