@@ -305,7 +305,7 @@ class Kernel:
 
 Connect = Callable[[], Awaitable[Kernel]]
 TABLES = (
-    "runs", "agent_state_head", "agent_turns", "agent_inbox", "execution_edges", "cards", "blobs", "boxes", "leases",
+    "runs", "agent_state_head", "agent_turns", "agent_inbox", "cards", "blobs", "boxes", "leases",
     "turn_waiting_tools", "outbox", "signals", "project_limits", "pruned", "memories", "budgets", "callbacks",
     "workers", "subscriptions", "subscription_runs", "signal_grants", "run_feed",
     "circuit_breakers", "circuit_calls", "rate_buckets", "run_checkpoints",

@@ -114,7 +114,7 @@ async def test_repeatable_call_is_repeated_by_the_next_owner(kernel: Kernel, eff
     assert [(await begin(kernel, owner, "i1", effect))["outcome"] for _ in range(2)] == ["again", "fresh"]
     assert (await wait(kernel, "turn_a", "i1"))["epoch"] == owner["epoch"]
     assert (await record(kernel, owner, "i1"))["outcome"] == "ok"
-    assert len(await kernel.rows("execution_edges", "*", "call_id = 'i1'")) == 1
+    assert len(await kernel.rows("edge_overview", "edge_id", "call_id = 'i1'")) == 1
 
 
 @pytest.mark.proves("K14", "L0-111")

@@ -55,7 +55,7 @@ async def test_child_is_enqueued_in_the_commit_that_suspends_its_parent(kernel: 
     row = await wait(kernel, "turn_a", "c1")
     assert (row["kind"], row["child_turn_id"], row["deadline"]) == ("child", "turn_1", None)
     assert (await edges(kernel, "turn_a"))[-1] == ("join", "request", "c1")
-    (edge,) = await kernel.rows("execution_edges", "*", "primitive = 'join'")
+    (edge,) = await kernel.rows("edge_overview", "edge_id, other_turn_id", "primitive = 'join'")
     assert edge["other_turn_id"] == "turn_1"
     run = await kernel.run("run_a")
     assert (run["open_turns"], run["activations"], run["version"]) == (

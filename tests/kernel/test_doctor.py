@@ -23,11 +23,6 @@ EVENT = (
     "insert into outbox (project_id, kind, key, agent_turn_id, created_at, due_at)"
     " values ($1, 'task_event', 'evt:again', 'turn_{}', now(), now())"
 )
-EDGE = (
-    "insert into execution_edges (project_id, primitive, edge_phase, run_id, agent_id, agent_turn_id, call_id, cause_id, created_at)"
-    " select project_id, primitive, edge_phase, run_id, agent_id, agent_turn_id, call_id, cause_id, created_at from execution_edges"
-    " where project_id = $1 and {}"
-)
 MESSAGE = (
     "insert into agent_inbox (project_id, agent_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at)"
     " select project_id, agent_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at from agent_inbox"
@@ -75,17 +70,13 @@ HARM = [
     ("a wait that is not counted", [HEAD.format("waiting_tool_count = 2", "run_c/writer")], {"W1"}),
     ("a wait left open",
      ["update turn_waiting_tools set agent_turn_id = 'turn_a' where project_id = $1 and tool_call_id = 'c2'"],
-     {"W1", "W2", "W3", "W7", "W9"}),
+     {"W1", "W2", "W3", "W9"}),
     ("a command lost on its way", ["update outbox set published_at = now() where project_id = $1 and call_id = 'c2'"], {"W3"}),
     ("a command that nobody stops", ["update outbox set published_at = null where project_id = $1 and call_id = 'c1'"], {"W3"}),
     ("a result lost", [LOST.format("cards", "card_id = 'card:turn_c:call:c1'")], {"W4"}),
     ("a result twice in the order", [WAIT.format("resolved_position = 2", "c1")], {"W5"}),
     ("a child that is not there",
-     [WAIT.format("kind = 'child', child_turn_id = 'turn_a'", "c2"),
-      "update execution_edges set primitive = 'join' where project_id = $1 and call_id = 'c2'"], {"W6"}),
-    ("a call without its edge", [LOST.format("execution_edges", "call_id = 'c2'")], {"W7"}),
-    ("a response without its edge", [LOST.format("execution_edges", "call_id = 'c1' and edge_phase = 'response'")], {"W7"}),
-    ("a call with two edges", [EDGE.format("call_id = 'c2'")], {"W7"}),
+     [WAIT.format("kind = 'child', child_turn_id = 'turn_a'", "c2")], {"W6"}),
     ("a report lost", [LOST.format("agent_inbox", "correlation_id = 'c1'")], {"W8"}),
     ("a deadline that is not shown", [HEAD.format("resume_deadline = null", "run_c/writer")], {"W9"}),
     ("cards miscounted", [TURN.format("card_count = card_count + 1", "a")], {"W10"}),
@@ -119,11 +110,8 @@ HARM = [
     ("a run lost", [LOST.format("runs", "run_id = 'run_b'")], {"O1", "O2", "O3", "O14"}),
     ("an agent lost", [LOST.format("agent_state_head", "agent_id = 'run_b/writer'")], {"O2"}),
     ("a turn lost", [LOST.format("agent_turns", "agent_turn_id = 'turn_a'")], {"O4", "O7", "O8", "O9"}),
-    ("an edge of a turn that never was",
-     ["insert into execution_edges (project_id, primitive, edge_phase, run_id, agent_id, agent_turn_id, cause_id, created_at)"
-      " values ($1, 'report', 'response', 'run_a', 'run_a/writer', 'turn_x', 'sig_run_a_1', now())"], {"O5"}),
     ("calls without a turn", ["update turn_waiting_tools set agent_turn_id = 'turn_x' where project_id = $1"],
-     {"W1", "W3", "W4", "W5", "W7", "W8", "W9", "O6"}),
+     {"W1", "W3", "W4", "W5", "W8", "W9", "O6"}),
     ("a context box lost", [LOST.format("boxes", "box_id = 'context_1'")], {"O9", "O10"}),
     ("a box of a turn that never was", [BOX.format("kind = 'output', writer_turn_id = 'turn_x'", "fork_1")], {"O11"}),
     ("a blob lost", ["delete from blobs where project_id = $1"], {"O12"}),

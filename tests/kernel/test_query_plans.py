@@ -48,8 +48,6 @@ insert into agent_turns (project_id, agent_turn_id, agent_id, run_id, state, out
          'box_done_' || n, 'card:done_' || n || ':end', now(), now(), now() from generate_series(1, {FINISHED_TURNS}) n;
 insert into agent_inbox (project_id, agent_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at)
   select project_id, agent_id, agent_turn_id, 'turn', 'consumed', 'sig_x_1', now(), now() from agent_turns where agent_turn_id like 'done%';
-insert into execution_edges (project_id, primitive, edge_phase, run_id, agent_id, agent_turn_id, cause_id, created_at)
-  select project_id, 'enqueue', 'request', run_id, agent_id, agent_turn_id, 'sig_x_1', now() from agent_turns where agent_turn_id like 'done%';
 insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
   select project_id, deliverable_card_id, output_box_id, agent_turn_id, 2, 'task.deliverable', '{{}}', now() from agent_turns where agent_turn_id like 'done%';
 insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch, deadline,
@@ -222,7 +220,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("inbox of a turn", "select * from heliograph.inbox_overview where project_id = 'filled' and turn_id = 'done_7' order by inbox_id",
      [], {"agent_inbox_pkey"}),
     ("edges of a turn", "select * from heliograph.edge_overview where project_id = 'filled' and turn_id = 'done_7' order by edge_id",
-     [], {"execution_edges_pkey"}),
+     [], {"turn_waiting_tools_pkey", "agent_inbox_pkey"}),
     ("cards of a turn", "select * from heliograph.card_overview where project_id = 'filled' and turn_id = 'done_7' order by position",
      [], {"agent_turns_pkey", "card_in_box"}),
     ("leases of a turn", "select * from heliograph.lease_overview where project_id = 'filled' and turn_id = 'done_7'", [],
@@ -327,7 +325,7 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
 
 
 OF_EACH_TURN = [
-    "runs", "agent_state_head", "agent_turns", "agent_inbox", "execution_edges", "cards", "leases", "outbox", "signals",
+    "runs", "agent_state_head", "agent_turns", "agent_inbox", "cards", "leases", "outbox", "signals",
     "turn_waiting_tools",
 ]  # fmt: skip
 # Indexes with entries only for rare rows, and the functions that read them: contexts, blobs and forks are pruned last.

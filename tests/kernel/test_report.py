@@ -61,7 +61,8 @@ async def test_report_resolves_the_call_and_resumes_the_turn_in_one_commit(kerne
     assert (signal["name"], signal["agent"], signal["parent"]) == ("tool:result", "writer", claimed["activation_id"])
     assert signal["payload"] == {"id": "c1", "call_id": "c1", "name": "search", "status": "success", "output": {"answer": 42},
                                  "card_id": "card:turn_a:call:c1"}  # fmt: skip
-    assert (await kernel.rows("execution_edges", "edge_id, cause_id"))[-1]["cause_id"] == signal["id"]
+    edge = (await kernel.rows("edge_overview", "edge_id, cause_id", "turn_id = 'turn_a'"))[-1]
+    assert edge["cause_id"] == signal["id"]
     (sent,) = await kernel.rows("outbox", "published_at", "kind = 'cmd'")
     assert sent["published_at"] == kernel.now
     head = await kernel.head("run_a/writer")

@@ -18,10 +18,6 @@ NEW_INBOX = (
     "insert into agent_inbox (project_id, agent_id, agent_turn_id, message_type, status, correlation_id, report_status, applied,"
     " next_retry_at, created_at) values ($1, 'run_c/writer', 'turn_c', {kind}, {status}, 'c1', {report}, {applied}, now(), now())"
 )
-NEW_EDGE = (
-    "insert into execution_edges (project_id, primitive, edge_phase, run_id, agent_id, agent_turn_id, cause_id, created_at)"
-    " values ($1, {primitive}, {phase}, 'run_a', 'run_a/writer', 'turn_3', 'sig_run_a_1', now())"
-)
 NEW_CARD = (
     "insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)"
     " values ($1, {card}, 'box_a', {turn}, {epoch}, {kind}, '{{}}', now())"
@@ -83,9 +79,6 @@ REJECTED = {
     "message_status_check": NEW_INBOX.format(kind="'turn'", status="'lost'", report="null", applied="false"),
     "call_status_check": NEW_INBOX.format(kind="'tool_result'", status="'pending'", report="'fine'", applied="false"),
     "inbox_one_applied": NEW_INBOX.format(kind="'tool_result'", status="'pending'", report="'success'", applied="true"),
-    "execution_edges_pkey": "insert into execution_edges overriding system value select * from execution_edges where project_id = $1",
-    "edge_primitive_check": NEW_EDGE.format(primitive="'hint'", phase="'request'"),
-    "edge_phase_check": NEW_EDGE.format(primitive="'enqueue'", phase="'silence'"),
     "cards_pkey": NEW_CARD.format(card="'card_note_2'", turn="'turn_3'", epoch=1, kind="'note'"),
     "cards_check": NEW_CARD.format(card="'card_9'", turn="'turn_3'", epoch=1, kind="'task.deliverable'"),
     "cards_check1": NEW_CARD.format(card="'card_9'", turn="null", epoch=1, kind="'note'"),

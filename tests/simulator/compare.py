@@ -16,7 +16,7 @@ _SQLSTATE = re.compile("[0-9A-Z]{5}")
 # that failed; only their order has a meaning.
 _POSTGRES_ONLY = ("boxes", "callbacks", "pruned")
 _NUMBERS = {
-    "agent_turns": ("queue_seq",), "agent_inbox": ("inbox_id",), "execution_edges": ("edge_id",), "cards": ("position",),
+    "agent_turns": ("queue_seq",), "agent_inbox": ("inbox_id",), "cards": ("position",),
     "turn_waiting_tools": ("position",), "outbox": ("outbox_id",),
 }  # fmt: skip
 
@@ -86,6 +86,5 @@ def stored(backend: Backend, project: str) -> dict[str, list[dict[str, Any]]]:
             order = sorted(row[column] for row in tables[table])
             for row in tables[table]:
                 row[column] = bisect_right(order, row[column])
-    for name in ("agent_inbox", "execution_edges"):
-        tables[name].sort(key=lambda row: (row["agent_turn_id"], row.get("inbox_id"), row.get("edge_id")))
+    tables["agent_inbox"].sort(key=lambda row: (row["agent_turn_id"], row["inbox_id"]))
     return tables

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 TABLES = {  # each with its primary key, which orders the rows of a dump
     "runs": "run_id", "agent_state_head": "agent_id", "agent_turns": "agent_turn_id",
-    "agent_inbox": "agent_turn_id, inbox_id", "execution_edges": "agent_turn_id, edge_id", "cards": "card_id",
+    "agent_inbox": "agent_turn_id, inbox_id", "cards": "card_id",
     "blobs": "blob_id", "boxes": "box_id", "leases": "agent_id, turn_epoch",
     "turn_waiting_tools": "agent_turn_id, tool_call_id", "outbox": "key", "signals": "run_id, seq",
     "project_limits": "project_id", "project_wires": "wire", "pruned": "id", "budgets": "turn_id, kind", "callbacks": "callback_id",

@@ -11,7 +11,7 @@ from heliograph.testing.kernel.circuit_breakers import admit_inline, check_circu
 from heliograph.testing.kernel.head import is_owner
 from heliograph.testing.kernel.jsonb import SqlError, get, get_text
 from heliograph.testing.kernel.limits import content_of, limits, reject_waits, rejection
-from heliograph.testing.kernel.open_calls import insert_wait, request_edge
+from heliograph.testing.kernel.open_calls import insert_wait
 from heliograph.testing.kernel.rate_limits import check_rates, has_rates, has_started, open_rates, take_inline
 from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import Row, interval
@@ -125,12 +125,10 @@ def _without_wait(rate: Row | None) -> Row | None:
 def open_inline(tx: Transaction, item: Any) -> None:
     head = tx.tables.heads[str(get_text(item, "agent_id"))]
     seconds = j.parse_float(get_text(item, "timeout_seconds"))
-    wait = insert_wait(
+    insert_wait(
         tx, head, item, kind="inline", epoch=j.get_whole(item, "epoch"),
         deadline=None if seconds is None else tx.now + interval(seconds),
     )  # fmt: skip
-    edge_id = tx.next("edge_id")
-    tx.insert(tx.tables.edges, (wait["agent_turn_id"], edge_id), request_edge(tx, head, wait, edge_id))
 
 
 def _result_of(tx: Transaction, wait: Row) -> Row:

@@ -215,9 +215,6 @@ def unopen(tx: Transaction, call: Any, *, is_new: bool) -> None:
         tx.set(tx.tables.waits[call], circuit=None)
         return
     tx.delete(tx.tables.waits, call)
-    for edge in tx.tables.edges.of(call[0]):
-        if edge["call_id"] == call[1]:
-            tx.delete(tx.tables.edges, (call[0], edge["edge_id"]))
 
 
 def _prolong_trial(tx: Transaction, item: Any, answer: Row) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import get, get_text
 from heliograph.testing.kernel.limits import put_card
@@ -84,14 +83,6 @@ def _copy(tx: Transaction, turn: Row, wait: Row, place: int, seq: int, *, is_kno
     card_id = f"card:{turn_id}:call:{call_id}"
     put_card(tx, card_id, f"box_{turn_id}", turn_id, head["turn_epoch"], "tool.result", content)
     status = wait["status"] if is_known else "unknown"
-    for phase in ("request", "response") if kind != "inline" else ("request",):
-        edge_id = tx.next("edge_id")
-        primitive = "join" if kind == "child" else "tool_call" if phase == "request" else "report"
-        tx.insert(tx.tables.edges, (turn_id, edge_id), {
-            "edge_id": edge_id, "primitive": primitive, "edge_phase": phase, "run_id": turn["run_id"], "agent_id": turn["agent_id"],
-            "agent_turn_id": turn_id, "call_id": call_id, "other_turn_id": wait["child_turn_id"],
-            "cause_id": signal_id(turn["run_id"], turn["activation_seq"]), "created_at": tx.now,
-        })  # fmt: skip
     if kind != "inline":
         inbox_id = tx.next("inbox_id")
         tx.insert(tx.tables.inbox, (turn_id, inbox_id), inbox_row(

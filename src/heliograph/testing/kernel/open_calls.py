@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.append import put_cards
 from heliograph.testing.kernel.head import insert_signals, is_pending, run_of
@@ -49,8 +48,6 @@ def _open_call(tx: Transaction, item: Any, call: Any) -> None:
         fails_fast=bool(j.parse_boolean(get_text(call, "fails_fast"))), circuit=call.get("circuit"),
         rate=call.get("rate"),
     )  # fmt: skip
-    edge_id = tx.next("edge_id")
-    tx.insert(tx.tables.edges, (turn_id, edge_id), request_edge(tx, head, wait, edge_id))
     if isinstance(command, dict):
         body = get(command, "body")
         body = {} if body is ABSENT or body is None else body
@@ -85,15 +82,6 @@ def starts_at_of(call: Any) -> int | None:
 def taint_of(call: Any) -> list[str] | None:
     found = get_raw(call, "taint")
     return [str(source) for source in found] if isinstance(found, list) and found else None
-
-
-def request_edge(tx: Transaction, head: Row, wait: Row, edge_id: int) -> Row:
-    return {
-        "edge_id": edge_id, "primitive": "join" if wait["kind"] == "child" else "tool_call", "edge_phase": "request",
-        "run_id": head["run_id"], "agent_id": head["agent_id"], "agent_turn_id": wait["agent_turn_id"],
-        "call_id": wait["tool_call_id"], "other_turn_id": wait["child_turn_id"],
-        "cause_id": signal_id(head["run_id"], head["activation_seq"]), "created_at": tx.now,
-    }  # fmt: skip
 
 
 def _log_once(tx: Transaction, item: Any, firsts: dict[str, int]) -> None:

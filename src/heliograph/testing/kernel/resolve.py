@@ -119,7 +119,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, seq: int, *, logs: b
               resolved_position=item["position"], resolved_at=tx.now, resolved_seq=seq,
               after_execution=control if control in _AFTERS else wait["after_execution"])  # fmt: skip
     if (message_type := get_text(result, "message_type")) is not None:
-        _write_message(tx, item, message_type, logs=logs)
+        _write_message(tx, item, message_type)
     item["command"] = acknowledge(tx, f"cmd:{turn_id}:{call_id}") if wait["kind"] != "inline" else None
 
 
@@ -136,7 +136,7 @@ def _trust(wait: Row, result: Any) -> str:
     return "trusted" if wait["is_trusted"] and wait["taint"] is None else "untrusted"
 
 
-def _write_message(tx: Transaction, item: Row, message_type: str, *, logs: bool) -> None:
+def _write_message(tx: Transaction, item: Row, message_type: str) -> None:
     result, wait, turn, head = (item[key] for key in ("result", "wait", "turn", "head"))
     turn_id, call_id, known = turn["agent_turn_id"], wait["tool_call_id"], j.get_whole(result, "inbox_id")
     fields = {
@@ -151,13 +151,6 @@ def _write_message(tx: Transaction, item: Row, message_type: str, *, logs: bool)
             tx, turn, inbox_id, message_type, "pending", call_id, actor=get_text(result, "actor"), **fields))  # fmt: skip
     else:
         tx.set(tx.tables.inbox[turn_id, known], payload=None, **fields)
-    edge_id = tx.next("edge_id")
-    tx.insert(tx.tables.edges, (turn_id, edge_id), {
-        "edge_id": edge_id, "primitive": "report" if wait["child_turn_id"] is None else "join", "edge_phase": "response",
-        "run_id": wait["run_id"], "agent_id": wait["agent_id"], "agent_turn_id": turn_id, "call_id": call_id,
-        "other_turn_id": wait["child_turn_id"], "created_at": tx.now,
-        "cause_id": signal_id(wait["run_id"], item["seq"] if logs else head["activation_seq"]),
-    })  # fmt: skip
 
 
 def _log_results(tx: Transaction, items: list[Row], limited: Row) -> None:

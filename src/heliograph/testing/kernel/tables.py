@@ -180,8 +180,6 @@ class Project:
         _turn_holds, "agent_id"))  # fmt: skip
     inbox: Table = field(default_factory=lambda: Table(
         "agent_inbox", "agent_turn_id agent_id correlation_id", _inbox_holds, "agent_turn_id"))  # fmt: skip
-    edges: Table = field(default_factory=lambda: Table(
-        "execution_edges", "agent_turn_id agent_id cause_id", group="agent_turn_id"))  # fmt: skip
     cards: Table = field(default_factory=lambda: Table("cards", "card_id box_id kind", _card_holds, "box_id"))
     blobs: Table = field(default_factory=lambda: Table("blobs", "blob_id"))
     leases: Table = field(default_factory=lambda: Table("leases", "agent_id agent_turn_id owner", group="agent_id"))

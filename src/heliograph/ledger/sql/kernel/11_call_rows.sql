@@ -11,8 +11,8 @@ create type heliograph.new_call as (
 -- breaker or rates.
 create type heliograph.judged_call as (
     place integer, agent_id text, run_id text, turn_id text, call_id text, step_id text, tool text, effect text,
-    epoch bigint, timeout_seconds float8, taint jsonb, is_trusted boolean, cause_id text, opened_seq bigint,
-    wait_at tid, is_waiting boolean, is_guarded boolean, verdict jsonb
+    epoch bigint, timeout_seconds float8, taint jsonb, is_trusted boolean, opened_seq bigint, wait_at tid,
+    is_waiting boolean, is_guarded boolean, verdict jsonb
 );
 
 -- The result of a call that is about to be recorded: of an item of record_call, with its place in the call, its

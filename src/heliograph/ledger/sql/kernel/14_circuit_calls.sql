@@ -47,8 +47,6 @@ create function heliograph._unopen(p_project text, p_turn_id text, p_call_id tex
     language sql as $$
     delete from heliograph.turn_waiting_tools
      where p_is_new and project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
-    delete from heliograph.execution_edges
-     where p_is_new and project_id = p_project and agent_turn_id = p_turn_id and call_id = p_call_id;
     update heliograph.turn_waiting_tools set circuit = null
      where not p_is_new and project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
 $$;

@@ -20,7 +20,7 @@ create type heliograph.new_turn as (
 create type heliograph.suspension as (
     run_id text, agent_id text, turn_id text, epoch bigint, phase text, cards jsonb, signals jsonb, resumes_on text,
     seen bigint, terminates boolean, calls jsonb, recording jsonb,
-    place integer, head_at tid, moved_at timestamptz, parent_step_id text, stop_requested_at timestamptz,
-    stop_reason text, turn_at tid, box_id text, card_count integer, budgets text[], run_at tid, base bigint,
+    place integer, head_at tid, moved_at timestamptz, stop_requested_at timestamptz, stop_reason text,
+    turn_at tid, box_id text, card_count integer, budgets text[], run_at tid, base bigint,
     lease_at tid, written integer, pending integer, first_seq bigint, known bigint, is_early boolean
 );

@@ -39,7 +39,7 @@ begin
          cross join lateral (
                select from heliograph.turn_waiting_tools w
                 where w.project_id = p_project and w.agent_turn_id = o #>> '{}' offset 0) w) then
-        return;  -- the usual case, without a statement that writes to four tables
+        return;  -- the usual case, without a statement that writes to three tables
     end if;
     with fork as materialized (
         select p_run.run_id, (p_run.fork ->> 'seq')::bigint as seq, p_run.fork ->> 'owner' as owner,
@@ -54,9 +54,8 @@ begin
                 where g.project_id = p_project and g.run_id = f.owner and g.seq <= f.seq
                 order by g.seq desc limit 1) s
     ), call as materialized (
-        select p.run_id, p.seq, p.turn_id, t.agent_id, h.turn_epoch,
-               heliograph._signal_id(p.run_id, t.activation_seq) as parent_step_id, c.place, c.status, c.wait as w,
-               (c.wait).kind, (c.wait).tool_call_id as call_id, (c.wait).child_turn_id,
+        select p.run_id, p.seq, p.turn_id, t.agent_id, h.turn_epoch, c.place, c.status, c.wait as w, (c.wait).kind,
+               (c.wait).tool_call_id as call_id, (c.wait).child_turn_id,
                'card:' || p.turn_id || ':call:' || (c.wait).tool_call_id as card_id, c.is_known
           from pair p
          cross join lateral heliograph._calls_before(p_project, p.origin, p.seq, p.at, p.repeats_failed) c
@@ -70,14 +69,6 @@ begin
           from call c
           left join heliograph.cards k on k.project_id = p_project and k.card_id = (c.w).result_card_id
          order by c.turn_id, c.place
-    ), edge as (
-        insert into heliograph.execution_edges (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id,
-            call_id, other_turn_id, cause_id, created_at)
-        select p_project, c.turn_id,
-               case when c.kind = 'child' then 'join' when e.phase = 'request' then 'tool_call' else 'report' end,
-               e.phase, c.run_id, c.agent_id, c.call_id, c.child_turn_id, c.parent_step_id, p_now
-          from call c cross join (values ('request'), ('response')) e (phase)
-         where e.phase = 'request' or c.kind <> 'inline' order by c.turn_id, c.place, e.phase
     ), message as (
         insert into heliograph.agent_inbox (project_id, agent_turn_id, agent_id, message_type, status, turn_epoch,
             correlation_id, applied, report_status, payload_card_id, next_retry_at, created_at, consumed_at)

@@ -182,10 +182,6 @@ begin
            p_now + make_interval(secs => c.timeout_seconds), heliograph._taint(c.taint), c.is_trusted, p_now,
            c.opened_seq
       from unnest(p_calls) c order by c.place;
-    insert into heliograph.execution_edges
-        (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
-    select p_project, c.turn_id, 'tool_call', 'request', c.run_id, c.agent_id, c.call_id, c.cause_id, p_now
-      from unnest(p_calls) c order by c.place;
 end $$;
 
 -- _start_waiting: mark calls that waited for their start and begin now: their effects may happen. p_places: of these
@@ -277,7 +273,7 @@ create function heliograph._judge_begin(
     p_project text, p_calls heliograph.new_call[], p_waits_max integer, p_now timestamptz
 ) returns setof heliograph.judged_call language sql stable as $$
     select c.ordinality::integer, c.agent_id, h.run_id, c.turn_id, c.call_id, c.step_id, c.tool,
-           coalesce(c.effect, 'once'), c.epoch, c.timeout_seconds, c.taint, coalesce(c.is_trusted, false), h.cause_id,
+           coalesce(c.effect, 'once'), c.epoch, c.timeout_seconds, c.taint, coalesce(c.is_trusted, false),
            r.signal_seq + 1, w.at, w.rate ? 'is_waiting',
            c.reserve is not null or c.circuit_breaker is not null or c.rates is not null,
            case when h.run_id is null then '{"outcome": "stale"}'
@@ -298,8 +294,7 @@ create function heliograph._judge_begin(
                 else '{"outcome": "in_doubt"}' end
       from unnest(p_calls) with ordinality c
       left join lateral (
-           select x.run_id, heliograph._signal_id(x.run_id, x.activation_seq) as cause_id
-             from heliograph.agent_state_head x
+           select x.run_id from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = c.agent_id and x.status = 'running'
               and x.active_agent_turn_id = c.turn_id and x.turn_epoch = c.epoch offset 0) h on true
       left join lateral (

@@ -335,12 +335,4 @@ begin
            true, p_now, coalesce(r.first_seq, r.base + 1), 'resolved', r.status,
            heliograph._result_id(r.turn_id, r.call_id), r.position, p_now, r.base + r.written
       from unnest(p_results) r where r.rejection is null and r.wait_at is null order by r.place;
-    insert into heliograph.execution_edges
-        (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
-    select p_project, r.turn_id, 'tool_call', 'request', r.run_id, r.agent_id, r.call_id, h.parent_step_id, p_now
-      from unnest(p_results) r
-     cross join lateral (
-           select heliograph._signal_id(x.run_id, x.activation_seq) as parent_step_id from heliograph.agent_state_head x
-            where x.project_id = p_project and x.agent_id = r.agent_id offset 0) h
-     where r.rejection is null and r.wait_at is null order by r.agent_id, r.call_id;
 end $$;

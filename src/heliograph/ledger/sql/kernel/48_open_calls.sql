@@ -43,14 +43,14 @@ begin
     return heliograph._enqueue_children(p_project, p_items, p_now);
 end $$;
 
--- _write_waits: write the waits, edges and commands of the new calls of a round.
+-- _write_waits: write the waits and commands of the new calls of a round.
 --   raises: 23505 for a command that another caller has written
 --   The caller holds the heads and the runs.
 create function heliograph._write_waits(p_project text, p_items heliograph.suspension[], p_now timestamptz) returns void
     language plpgsql as $$
 begin
     with call as materialized (
-        select i.agent_id, i.epoch, i.run_id, i.parent_step_id, i.base, i.turn_id, c.*
+        select i.agent_id, i.epoch, i.run_id, i.base, i.turn_id, c.*
           from unnest(p_items) i cross join lateral heliograph._new_calls(p_project, i.turn_id, i.calls) c
          order by i.turn_id, c.n
     ), wait as (
@@ -62,13 +62,6 @@ begin
                p_now + make_interval(secs => timeout_seconds), sha256(convert_to(token, 'UTF8')),
                coalesce(after_execution, 'suspend'), coalesce(may_override, false), coalesce(fails_fast, false),
                child ->> 'turn_id', nullif(taint, '{}'), coalesce(is_trusted, false), circuit, rate, p_now, base + 1
-          from call
-    ), edge as (
-        insert into heliograph.execution_edges
-            (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, other_turn_id, cause_id,
-             created_at)
-        select p_project, turn_id, case when kind = 'child' then 'join' else 'tool_call' end, 'request', run_id,
-               agent_id, call_id, child ->> 'turn_id', parent_step_id, p_now
           from call
     )
     insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, tool, pool, priority, subject,

@@ -139,12 +139,12 @@ create function heliograph._read_suspend(
     p_project text, p_places integer[], p_agent_id text[], p_turn_id text[], p_epoch bigint[],
     p_signals_emitted bigint[], p_signals jsonb[], p_now timestamptz
 ) returns table (
-    place integer, head_at tid, moved_at timestamptz, parent_step_id text, stop_requested_at timestamptz,
-    stop_reason text, turn_at tid, box_id text, card_count integer, budgets text[], run_at tid, base bigint,
+    place integer, head_at tid, moved_at timestamptz, stop_requested_at timestamptz, stop_reason text,
+    turn_at tid, box_id text, card_count integer, budgets text[], run_at tid, base bigint,
     lease_at tid, written integer, pending integer, first_seq bigint, known bigint, is_early boolean
 ) language sql stable as $$
-    select u.n, h.at, greatest(p_now, h.moved_at), heliograph._signal_id(h.run_id, h.activation_seq),
-           h.stop_requested_at, h.stop_reason, t.at, t.output_box_id, t.card_count, t.budgets, r.at, r.signal_seq, l.at,
+    select u.n, h.at, greatest(p_now, h.moved_at), h.stop_requested_at, h.stop_reason, t.at,
+           t.output_box_id, t.card_count, t.budgets, r.at, r.signal_seq, l.at,
            case when l.has_drafts then 0 else coalesce(jsonb_array_length(p_signals[u.n]), 0) end,
            heliograph._count_pending(p_signals[u.n]),
            case when l.has_drafts then l.last_append_seq
@@ -155,7 +155,7 @@ create function heliograph._read_suspend(
                     where x.project_id = p_project and x.agent_turn_id = p_turn_id[u.n] and x.payload is not null)
       from unnest(p_places) u (n)
       left join lateral (
-           select x.ctid as at, x.run_id, x.activation_seq, x.moved_at, x.stop_requested_at, x.stop_reason
+           select x.ctid as at, x.run_id, x.moved_at, x.stop_requested_at, x.stop_reason
              from heliograph.agent_state_head x
             where x.project_id = p_project and x.agent_id = p_agent_id[u.n] and x.status = 'running'
               and x.active_agent_turn_id = p_turn_id[u.n] and x.turn_epoch = p_epoch[u.n] offset 0) h on true

@@ -25,7 +25,7 @@ declare
     v_after_execution text[]; v_circuit jsonb[]; v_opened_at timestamptz[]; v_box_id text[]; v_epoch bigint[];
     v_agent text[]; v_parent text[]; v_is_pending boolean[]; v_place bigint[];
     v_wait_at tid[]; v_early_at tid[]; v_run_at tid[]; v_head_at tid[];
-    v_content jsonb[]; v_entry jsonb[]; v_cause_id text[];
+    v_content jsonb[]; v_entry jsonb[];
     v_woken jsonb := '{"resumed": [], "woken": []}';
 begin
     if jsonb_path_exists(p_results, '$[*].status ? (@ != "success")') then
@@ -55,7 +55,6 @@ begin
                 v_more[n], v_value[n], v_trust[n], heliograph._result_id(v_turn_id[n], v_call_id[n]),
                 p_now - v_opened_at[n], heliograph._exceeds(v_value[n], p_bytes, p_limits.payload_bytes_max));
         end if;
-        v_cause_id[n] := case when p_logs then heliograph._signal_id(v_run_id[n], v_seq[n]) else v_parent[n] end;
         v_content[n] := jsonb_build_object('call_id', v_call_id[n], 'tool', v_tool[n], 'status', v_status[n],
             'trust', v_trust[n], case v_status[n] when 'success' then 'output' else 'error' end, v_value[n]);
         if v_more[n] is not null then
@@ -83,7 +82,7 @@ begin
     if array_remove(v_message_type, null) <> '{}' then
         perform heliograph._write_messages(
             p_project, v_turn_id, v_call_id, v_status, v_message_type, v_actor, v_agent_id, v_epoch, v_early_at,
-            v_run_id, v_child_turn_id, v_cause_id, p_now);
+            p_now);
     end if;
     if array_remove(v_kind, 'inline') <> '{}' then
         perform heliograph._acknowledge_calls(p_project, v_turn_id, v_call_id, v_kind, v_child_turn_id,
@@ -101,12 +100,11 @@ begin
     return v_woken;
 end $$;
 
--- _write_messages: write the messages about results, and their edges. p_early_at: the message of an early report, which
+-- _write_messages: write the messages about results. p_early_at: the message of an early report, which
 --   becomes the one of its result.
 create function heliograph._write_messages(
     p_project text, p_turn_id text[], p_call_id text[], p_status text[], p_message_type text[], p_actor text[],
-    p_agent_id text[], p_epoch bigint[], p_early_at tid[], p_run_id text[], p_child_turn_id text[], p_cause_id text[],
-    p_now timestamptz
+    p_agent_id text[], p_epoch bigint[], p_early_at tid[], p_now timestamptz
 ) returns void language plpgsql as $$
 begin
     insert into heliograph.agent_inbox (project_id, agent_turn_id, agent_id, message_type, status, turn_epoch,
@@ -120,11 +118,6 @@ begin
                payload_card_id = heliograph._result_id(p_turn_id[n], p_call_id[n])
           from generate_subscripts(p_turn_id, 1) n where m.ctid = p_early_at[n];
     end if;
-    insert into heliograph.execution_edges (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id,
-        call_id, other_turn_id, cause_id, created_at)
-    select p_project, p_turn_id[n], case when p_child_turn_id[n] is null then 'report' else 'join' end, 'response',
-           p_run_id[n], p_agent_id[n], p_call_id[n], p_child_turn_id[n], p_cause_id[n], p_now
-      from generate_subscripts(p_turn_id, 1) n where p_message_type[n] is not null;
 end $$;
 
 -- _acknowledge_calls: acknowledge the commands of resolved calls (K18). p_continues_without: the turn continues

@@ -152,7 +152,6 @@ begin
            select heliograph._callback_id(p_project, 'turn:' || id) from unnest(p_turn_ids) id));
     delete from heliograph.turn_waiting_tools where project_id = p_project and agent_turn_id = any (p_turn_ids);
     delete from heliograph.agent_inbox where project_id = p_project and agent_turn_id = any (p_turn_ids);
-    delete from heliograph.execution_edges where project_id = p_project and agent_turn_id = any (p_turn_ids);
     with gone as (
         delete from heliograph.agent_turns where project_id = p_project and agent_turn_id = any (p_turn_ids)
         returning agent_id, parent_turn_id, parent_call_id)

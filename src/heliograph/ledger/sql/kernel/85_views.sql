@@ -97,9 +97,21 @@ select i.project_id, i.agent_turn_id as turn_id, i.inbox_id, i.agent_id, i.messa
             and i.message_type in ('tool_result', 'timeout');
 
 create view heliograph.edge_overview as
-select e.project_id, e.agent_turn_id as turn_id, e.edge_id, e.primitive, e.edge_phase, e.run_id, e.agent_id, e.call_id,
-       e.other_turn_id, e.cause_id, e.created_at
-  from heliograph.execution_edges e
+-- a call is its edges (L0-37 to L0-39): it is requested once, and its result is the response of another program
+select w.project_id, w.agent_turn_id as turn_id,
+       row_number() over (partition by w.project_id, w.agent_turn_id
+                          order by e.seq nulls first, e.created_at, e.phase, e.place) as edge_id,
+       case when w.kind = 'child' then 'join' when e.phase = 'request' then 'tool_call' else 'report' end as primitive,
+       e.phase as edge_phase, w.run_id, w.agent_id, w.tool_call_id as call_id, w.child_turn_id as other_turn_id,
+       heliograph._signal_id(w.run_id, e.cause_seq) as cause_id, e.created_at
+  from heliograph.turn_waiting_tools w
+  join heliograph.agent_turns t using (project_id, agent_turn_id)
+ cross join lateral (
+       values ('request', w.opened_seq, t.activation_seq, w.opened_at, w.position),
+              ('response', w.resolved_seq, coalesce(w.resolved_seq, t.activation_seq), w.resolved_at,
+               w.resolved_position)
+       ) e (phase, seq, cause_seq, created_at, place)
+ where e.phase = 'request' or (w.state = 'resolved' and w.kind <> 'inline')
 union all
 -- the message that begins a turn is its edge, too, and the first one (L0-31)
 select i.project_id, i.agent_turn_id, 0, 'enqueue', 'request', t.run_id, i.agent_id, null, t.parent_turn_id,

@@ -77,7 +77,6 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
                 where state = 'open' and kind <> 'inline' group by agent_turn_id),
          o as (select * from heliograph.outbox where project_id = p_project),
          c as (select * from heliograph.cards where project_id = p_project),
-         e as (select * from heliograph.execution_edges where project_id = p_project),
          i as (select * from heliograph.agent_inbox where project_id = p_project)
     select 'W1 a suspended turn counts its open calls', h.agent_id from h
       left join a on a.agent_turn_id = h.active_agent_turn_id
@@ -103,17 +102,6 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
        and not exists (select from t where t.agent_turn_id = w.child_turn_id and t.state <> 'done')
        and not exists (select from o where o.key = 'report:' || w.child_turn_id and o.published_at is null)
     union all
-    select 'W7 a call has one edge out, and one back once it is resolved', w.name from w
-      left join (select agent_turn_id, call_id, primitive, edge_phase, count(*) as edges from e
-                  group by agent_turn_id, call_id, primitive, edge_phase) x
-        on x.agent_turn_id = w.agent_turn_id and x.call_id = w.tool_call_id and x.edge_phase = 'request'
-           and x.primitive = case w.kind when 'child' then 'join' else 'tool_call' end
-      left join (select agent_turn_id, call_id, primitive, edge_phase, count(*) as edges from e
-                  group by agent_turn_id, call_id, primitive, edge_phase) y
-        on y.agent_turn_id = w.agent_turn_id and y.call_id = w.tool_call_id and y.edge_phase = 'response'
-           and y.primitive = case w.kind when 'child' then 'join' else 'report' end
-     where coalesce(x.edges, 0) <> 1 or coalesce(y.edges, 0) <> w.reports
-    union all
     select 'W8 a resolved call has one applied report', w.name from w
       left join (select agent_turn_id, correlation_id, count(*) as reports from i where applied
                   group by agent_turn_id, correlation_id) x
@@ -136,8 +124,6 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
     union all
     select 'O4 an inbox row has its turn', i.agent_turn_id from i left join t using (agent_turn_id)
         where t.agent_id is null
-    union all
-    select 'O5 an edge has its turn', e.agent_turn_id from e left join t using (agent_turn_id) where t.agent_id is null
     union all
     select 'O6 a call has its turn', w.name from w left join t using (agent_turn_id) where t.agent_id is null
     union all
