@@ -28,7 +28,7 @@ from tests.kernel.kit import (
     stopping,
     turn_item,
 )
-from tests.kernel.waits import TOKEN, activated, child, command, result
+from tests.kernel.waits import TOKEN, activated, child, command
 
 FINISHED_TURNS = 100_000
 _NULL = "'{null}'"  # a column of one item that lacks this key
@@ -159,6 +159,12 @@ def starting(item: Item) -> tuple[str, list[object]]:
 
 RECORDINGS = "select * from heliograph.recording_overview where project_id = 'filled'"
 # a call -> the indexes that it may not do without
+REPORT = "heliograph.report('filled', '{{{}}}', '{{{}}}', '{{{}}}', '{{success}}', array['1'::jsonb], '{{null}}', '{{null}}', '{{null}}', now())"
+SUSPEND = (
+    "heliograph.suspend('filled', $1::text[], $2::text[], $3::bigint[], '{null}', '{0}', '{null}', $4::text[]::jsonb[], '{null}',"
+    " '{null}', '{null}', $5::text[]::jsonb[], '{null}', now())"
+)
+
 CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("start", *starting(run_item("run_new", ["writer"], {"turn_new": "writer"})), {"pruned_pkey"}),
     ("start again", *starting(run_item("run_a", ["writer"], {})), {"runs_pkey"}),
@@ -181,7 +187,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("publish", "select heliograph.mark_published('filled', $1, now())", [["evt:turn_a", "cmd:turn_c:c2"]], {"outbox_pkey"}),
     ("commands", "select heliograph.take_commands('filled', '[\"search\"]', 100, 1, '2040-01-01')", [], {"outbox_commands"}),
     ("command pools", "select heliograph.command_pools('filled', 'search', '2040-01-01')", [], {"outbox_commands"}),
-    ("report", "select heliograph.report('filled', $1, now())", [[result("turn_c", "c2", token=TOKEN)]],
+    ("report", f"select {REPORT.format('turn_c', 'c2', TOKEN)}", [],
      {"turn_waiting_tools_pkey", "agent_state_head_pkey", "outbox_pkey", "runs_pkey"}),
     ("react", "select heliograph.react('filled', $1, now())",
      [[{"run_id": "run_a", "version": 0, "signals": [draft("x", "sig_run_a_1")], "reaction": {}}]], {"runs_pkey"}),
@@ -275,12 +281,6 @@ async def test_no_call_reads_finished_rows(filled_url: str, plan: str) -> None:
     assert (too_many, not_used) == ({}, {})
 
 
-SUSPEND = (
-    "heliograph.suspend('filled', $1::text[], $2::text[], $3::bigint[], '{null}', '{0}', '{null}', $4::text[]::jsonb[], '{null}',"
-    " '{null}', '{null}', $5::text[]::jsonb[], '{null}', now())"
-)
-
-
 async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object], set[str]]]:
     """The calls for a turn that is held, and the claim of the one that waits."""
     head = await kernel.head("run_a/writer")
@@ -313,8 +313,8 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
          {"agent_state_head_pkey", "turn_waiting_tools_pkey"}),
         ("suspend", f"select {SUSPEND}", suspension,
          {"agent_state_head_pkey", "turn_waiting_tools_pkey", "leases_pkey", "agent_turns_pkey"}),
-        ("suspend and report", f"select {SUSPEND}, heliograph.report('filled', $6, now())",
-         [*suspension, [result("turn_3", "c1", token=TOKEN)]], {"outbox_pkey"}),
+        ("suspend and report", f"select {SUSPEND}, {REPORT.format('turn_3', 'c1', TOKEN)}", suspension,
+         {"outbox_pkey"}),
         ("replace boxes", "select heliograph.replace_boxes('filled', $1, now())", [[turn_item(claimed, context_box_id="context_1")]],
          {"agent_state_head_pkey", "boxes_pkey"}),
         ("finish", KERNEL["finish"].statement("now()"), ended,

@@ -385,7 +385,7 @@ async def test_free_values_may_have_any_keys(kernel: Kernel) -> None:
 
 
 async def test_service_login_gets_the_same_rejection(kernel: Kernel, shared_url: str) -> None:
-    statement = KERNEL["report"].statement()
+    statement = KERNEL["enqueue"].statement()
     async with login(shared_url, kernel.project, services=("api",)) as url, connected(url) as service:
-        with pytest.raises(asyncpg.InvalidParameterValueError, match='unknown key "staus"; its keys are turn_id'):
-            await service.fetchval(statement, kernel.project, [{"turn_id": "t", "staus": "failed"}])
+        with pytest.raises(asyncpg.InvalidParameterValueError, match='unknown key "naem"; its keys are run_id'):
+            await service.fetchval(statement, kernel.project, [{"run_id": "r", "naem": "mail:came"}])

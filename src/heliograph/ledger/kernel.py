@@ -12,7 +12,7 @@ from typing import Any
 
 from heliograph.ledger.decoding import decode, decode_row
 from heliograph.ledger.kernel_columns import ITEMS, TARGETS, Column, arrays_of, columns_of
-from heliograph.requests import Append, BeginCall, ClaimTarget, Finish, RecordCall, Renewal, StartRun, Suspension
+from heliograph.requests import Append, BeginCall, ClaimTarget, Finish, RecordCall, Renewal, Report, StartRun, Suspension
 
 _TARGET = columns_of(ClaimTarget)
 
@@ -104,6 +104,10 @@ _SUSPENDED = (
     Column("waits", "jsonb"), Column("circuits", "jsonb"), Column("circuit", "jsonb"), Column("rate", "jsonb"),
     Column("calls", "jsonb"), Column("budget", "jsonb"),
 )  # fmt: skip
+_REPORTED = (
+    Column("turn_id", "text"), Column("call_id", "text"), Column("outcome", "text"), Column("resumed", "boolean"),
+    Column("targets", "text[]"), Column("woken", "text[]"), Column("code", "text"), Column("message", "text"),
+)  # fmt: skip
 _FUNCTIONS = (
     KernelFunction("start_runs", ("text", ITEMS), columns=columns_of(StartRun), returns=_STARTED),
     KernelFunction("enqueue", ("text", "jsonb")),
@@ -123,7 +127,7 @@ _FUNCTIONS = (
     KernelFunction("stop", ("text", "jsonb")),
     KernelFunction("stop_runs", ("text", "jsonb")),
     KernelFunction("react", ("text", "jsonb")),
-    KernelFunction("report", ("text", "jsonb")),
+    KernelFunction("report", ("text", ITEMS), columns=columns_of(Report), returns=_REPORTED),
     KernelFunction("take_commands", ("text", "jsonb", "integer", "float8")),
     KernelFunction("command_pools", ("text", "text")),
     KernelFunction("take_halts", ("text", "jsonb", "integer", "float8")),

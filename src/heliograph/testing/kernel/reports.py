@@ -71,8 +71,6 @@ def _judge_report(tx: Transaction, item: Any, limited: Row) -> Row:
         wait["token_hash"] not in (None, hash_of(get_text(item, "token"))) and "no_token" not in tx.bugs
     ):
         return {"outcome": "bad_token"}
-    elif "epoch_gate" in tx.bugs and wait["epoch"] != _issued_at(tx, turn):
-        return {"outcome": "duplicate"}
     is_plain = status == "success" and get(item, "actor") is ABSENT
     result = get(item, "result")
     is_large = result is not ABSENT and j.octets(result) > limited["result_bytes_max"]
@@ -80,6 +78,8 @@ def _judge_report(tx: Transaction, item: Any, limited: Row) -> Row:
         return rejected
     if wait is None:
         return {"outcome": "early"}
+    if "epoch_gate" in tx.bugs and wait["epoch"] != _issued_at(tx, turn):
+        return {"outcome": "duplicate"}
     if wait["state"] == "open" or "no_wait_cas" in tx.bugs:
         return {"outcome": "applied"}
     return {"outcome": "late" if wait["status"] == "timeout" else "duplicate"}

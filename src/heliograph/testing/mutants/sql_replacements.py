@@ -96,29 +96,29 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "update heliograph.runs set version = version + 1\nwhere project_id = p_project and run_id = any (v_owners);"),
     ),
     "no_wait_cas": (
-        ("when w.state = 'open' then '{\"outcome\": \"applied\"}'", "when true then '{\"outcome\": \"applied\"}'"),
+        ("when w.state = 'open' then 'applied'", "when true then 'applied'"),
         ("where y.project_id = p_project and y.agent_turn_id = x.turn_id and y.tool_call_id = x.call_id\nand y.state = 'open' offset 0) w",
          "where y.project_id = p_project and y.agent_turn_id = x.turn_id and y.tool_call_id = x.call_id offset 0) w"),
     ),
     "epoch_gate": (
         ("select x.kind, x.state, x.status, x.token_hash from", "select x.kind, x.state, x.status, x.token_hash, x.epoch from"),
-        ("then '{\"outcome\": \"bad_token\"}'",
-         "then '{\"outcome\": \"bad_token\"}' when w.epoch <> (\n"
+        ("then 'bad_token'",
+         "then 'bad_token' when w.epoch <> (\n"
          "select max(l.turn_epoch) from heliograph.leases l where l.project_id = p_project and l.agent_id = t.agent_id\n"
-         "and l.agent_turn_id = i.item ->> 'turn_id') then '{\"outcome\": \"duplicate\"}'"),
+         "and l.agent_turn_id = p_turn_id[i.n]) then 'duplicate'"),
     ),
     "early_dropped": (
         ("when w.kind is null and (heliograph._wrong_id(", "when w.kind is null and (true or heliograph._wrong_id("),
     ),
     "early_forgotten": (
-        ("if v_results is not null then\nperform heliograph._resolve(p_project, v_results, octet_length(v_results::text), p_limits, true, p_now);\nend if;\n"
+        ("if v_results is not null then\nperform heliograph._resolve(p_project, heliograph._call_results(v_results), octet_length(v_results::text),\np_limits, p_now);\nend if;\n"
          "update heliograph.agent_inbox m set status = 'dead'", "update heliograph.agent_inbox m set status = 'dead'"),
     ),
     "no_token": (
-        ("(w.token_hash is not null\nand w.token_hash is distinct from sha256(convert_to(i.item ->> 'token', 'UTF8')))", "false"),
+        ("(w.token_hash is not null\nand w.token_hash is distinct from sha256(convert_to(p_token[i.n], 'UTF8')))", "false"),
     ),
     "child_not_reported": (("and x.parent_turn_id is not null offset 0) t;", "and false offset 0) t;"),),
-    "no_fail_fast": (("if jsonb_path_exists(p_results, '$[*].status ? (@ != \"success\")') then", "if false then"),),
+    "no_fail_fast": (("if v_result.status is distinct from 'success' then", "if false then"),),
     "children_run_on": (("from wait w where w.child_turn_id is not null", "from wait w where false"),),
     "children_forced": (("'mode', 'graceful', 'grace_seconds', extract(", "'mode', 'force', 'grace_seconds', extract("),),
     "force_softened": (("and excluded.body ->> 'mode' = 'force' and outbox.body ->> 'mode' <> 'force'",

@@ -25,3 +25,21 @@ create type heliograph.judged_result as (
     base bigint, written integer, pending integer, first_seq bigint, step_id text, tool text, is_trusted boolean,
     taint text[], position integer, is_reserved boolean, circuit jsonb
 );
+
+-- The result of a call that a turn waits for, see _resolve. output, error: one of them, null for the value null.
+create type heliograph.call_result as (
+    turn_id text, call_id text, status text, output jsonb, error jsonb, message_type text, actor text, inbox_id bigint,
+    more jsonb, session text, is_canceled_sibling boolean, may_still_run boolean, trust text
+);
+
+-- A call_result whose wait is open, with its place in the call, and what it changes. continues_without: the turn
+-- continues although the delegated turn, or the work of the command, may not have ended. seq: of its signal. position:
+-- in the order of results of the turn. early_at: the message of an early report. head_at: null, unless the turn is
+-- suspended on the call. content: of its card; entry: of the log.
+create type heliograph.resolved_result as (
+    place bigint, turn_id text, call_id text, status text, value jsonb, message_type text, actor text, session text,
+    more jsonb, continues_without boolean, seq bigint, agent_id text, run_id text, child_turn_id text, kind text,
+    tool text, trust text, after_execution text, circuit jsonb, opened_at timestamptz, box_id text, epoch bigint,
+    agent text, parent text, is_pending boolean, position integer, wait_at tid, early_at tid, run_at tid, head_at tid,
+    card_id text, content jsonb, entry jsonb
+);

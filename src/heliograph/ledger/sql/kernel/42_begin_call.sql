@@ -210,14 +210,14 @@ create function heliograph._doubt(
     p_now timestamptz
 ) returns void language plpgsql as $$
 declare
-    v_results constant jsonb := (
-        select jsonb_agg(jsonb_build_object(
-                   'turn_id', p_calls[n].turn_id, 'call_id', p_calls[n].call_id, 'status', 'unknown', 'error',
-                   jsonb_build_object('code', 'IN_DOUBT', 'recoverable', false, 'message',
-                       'a worker was lost after it began the call and before it recorded the result')) order by n)
-          from unnest(p_places) n);
+    v_error constant jsonb := '{"code": "IN_DOUBT", "recoverable": false, "message": '
+        '"a worker was lost after it began the call and before it recorded the result"}';
+    v_results constant heliograph.call_result[] := array(
+        select (p_calls[n].turn_id, p_calls[n].call_id, 'unknown', null, v_error, null, null, null, null, null, null,
+                null, null)::heliograph.call_result
+          from unnest(p_places) n order by n);
 begin
-    perform heliograph._resolve(p_project, v_results, octet_length(v_results::text), p_limits, true, p_now);
+    perform heliograph._resolve(p_project, v_results, octet_length(v_error::text), p_limits, p_now);
     -- the effect may have happened, so a reservation counts as used
     perform heliograph._settle(p_project, p_calls[n].turn_id, p_calls[n].call_id, null) from unnest(p_places) n;
 end $$;

@@ -3,105 +3,122 @@
 -- made the call (K5).
 
 -- report: record the results of calls (L0-60 to L0-63, L0-112).
---   p_items: [{turn_id, call_id, token, status, result, error, actor, may_still_run}]. status: 'success' with result,
---   or 'failed' with error. token: the capability that came with the call's command. A call that was opened without a
---   token accepts reports from every login that may execute this function. may_still_run: the reporter does not know
---   whether the work has ended, so the halt of its command is written.
---   Returns [{turn_id, call_id, outcome, resumed, targets}] in the order of p_items. 'applied': the call is resolved;
---   resumed: the turn resumes. 'early': the report is kept, because the turn is running and has not opened this call
---   yet; suspend applies it. 'duplicate': a result was reported before. 'late': the call has timed out. 'turn_done'.
---   After these five, do not report again. 'unknown_turn', 'unknown_call', 'bad_token': nothing is
---   stored. 'invalid' with code and message: invalid_result, payload_too_large. 'rejected' with code and message:
---   too_many_early; report again once the call is open. targets: the workers to notify, for the whole call.
---   raises: see _enter; 22023 for a token or an actor that is no string, a may_still_run that is no boolean
+--   p_items: {turn_id, call_id, token, status, result, error, actor, may_still_run}, as one array for each key. status:
+--   'success' with result, or 'failed' with error. token: the capability that came with the call's command. A call that
+--   was opened without a token accepts reports from every login that may execute this function. may_still_run: the
+--   reporter does not know whether the work has ended, so the halt of its command is written.
+--   Returns rows {turn_id, call_id, outcome, resumed, targets, woken, code, message} in the order of the items.
+--   'applied': the call is resolved; resumed: the turn resumes. 'early': the report is kept, because the turn is
+--   running and has not opened this call yet; suspend applies it. 'duplicate': a result was reported before. 'late':
+--   the call has timed out. 'turn_done'. After these five, do not report again. 'unknown_turn', 'unknown_call',
+--   'bad_token': nothing is stored. 'invalid' with code and message: invalid_result, payload_too_large. 'rejected' with
+--   code and message: too_many_early; report again once the call is open. targets: the workers to notify, for the whole
+--   call. woken: in the first row, the agents that the call woke.
+--   raises: see _enter; 22023 for arrays of different lengths
 --   locks:  the heads, then the runs, then the commands acknowledged
-create function heliograph.report(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog, pg_temp as $$
+create function heliograph.report(
+    p_project text, p_turn_id text[], p_call_id text[], p_token text[], p_status text[], p_result jsonb[],
+    p_error jsonb[], p_actor text[], p_may_still_run boolean[], p_now timestamptz
+) returns table (
+    turn_id text, call_id text, outcome text, resumed boolean, targets text[], woken text[], code text, message text
+) language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_bytes integer;
     v_turns text[];
-    v_answers jsonb;
-    v_results jsonb;
+    v_outcomes text[];
+    v_answers jsonb[];  -- of the reports that are rejected, by their places
+    v_calls text[] := '{}';
+    v_results heliograph.call_result[] := '{}';
     v_done jsonb := '{"resumed": [], "woken": []}';
-    v_bells jsonb;
-    v_targets jsonb;
-    v_others boolean;
+    v_woken text[] := '{}';
 begin
-    v_bytes := heliograph._check_json(p_items);
-    perform heliograph._check_keys('p_items[]', p_items,
-                                   '{turn_id,call_id,token,status,result,error,actor,may_still_run}');
-    perform heliograph._check_type('p_items[]', p_items, 'token', 'string');
-    perform heliograph._check_type('p_items[]', p_items, 'actor', 'string');
-    perform heliograph._check_type('p_items[]', p_items, 'may_still_run', 'boolean');
-    v_turns := heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
-    with judged as materialized (
-        select i.item, i.n, v.verdict, v.verdict ->> 'outcome' as outcome,
-               row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', v.verdict
-                                  order by i.n) = 1 as is_first
-          from jsonb_array_elements(p_items) with ordinality i (item, n)
-          left join lateral (
-               select x.agent_id, x.state from heliograph.agent_turns x
-                where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id' offset 0) t
-            on i.item ->> 'turn_id' = any (v_turns)
-          left join lateral (
-               select x.kind, x.state, x.status, x.token_hash from heliograph.turn_waiting_tools x
-                where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id'
-                  and x.tool_call_id = i.item ->> 'call_id' offset 0) w on true
-         cross join lateral (
-               select case
-                   when t.state is null then case when exists (
-                        select from heliograph.pruned p
-                         where p.project_id = p_project and p.id = 'turn:' || (i.item ->> 'turn_id'))
-                        then '{"outcome": "turn_done"}'::jsonb else '{"outcome": "unknown_turn"}' end
-                   when t.state = 'done' then '{"outcome": "turn_done"}'
-                   when w.kind is null and (heliograph._wrong_id('a call id', i.item ->> 'call_id') is not null
-                                            or not exists (
-                        select from heliograph.agent_state_head h
-                         where h.project_id = p_project and h.agent_id = t.agent_id
-                           and h.status in ('running', 'dispatched')
-                           and h.active_agent_turn_id = i.item ->> 'turn_id'))
-                   then '{"outcome": "unknown_call"}'
-                   -- external programs report only these kinds, not delegated turns, timers or inline calls
-                   when w.kind not in ('tool', 'human')
-                        or (w.token_hash is not null
-                            and w.token_hash is distinct from sha256(convert_to(i.item ->> 'token', 'UTF8')))
-                   then '{"outcome": "bad_token"}'
-                   else coalesce(
-                        case when i.item ->> 'status' is distinct from 'success' or i.item -> 'actor' is not null
-                               or heliograph._exceeds(i.item -> 'result', v_bytes, v_limits.result_bytes_max)
-                             then heliograph._invalid_report(i.item, v_limits) end,
-                        case when w.kind is null then '{"outcome": "early"}'::jsonb
-                             when w.state = 'open' then '{"outcome": "applied"}'
-                             when w.status = 'timeout' then '{"outcome": "late"}'
-                             else '{"outcome": "duplicate"}' end) end as verdict offset 0) v
-    )
-    select jsonb_agg(jsonb_build_object('turn_id', item -> 'turn_id', 'call_id', item -> 'call_id')
-                     || case when outcome = 'applied' and not is_first then '{"outcome": "duplicate"}' else verdict end
-                     order by n),
-           jsonb_agg(jsonb_build_object('turn_id', item -> 'turn_id', 'call_id', item -> 'call_id',
-                         'status', item -> 'status', 'output', item -> 'result', 'error', item -> 'error',
-                         'actor', item -> 'actor', 'message_type', 'tool_result', 'session', session_user,
-                         'may_still_run', item -> 'may_still_run') order by n)
-               filter (where outcome = 'applied' and is_first),
-           bool_or(outcome in ('early', 'duplicate', 'late') or not is_first)
-      into v_answers, v_results, v_others
-      from judged;
-    if v_results is not null then
-        v_done := heliograph._resolve(p_project, v_results, v_bytes, v_limits, true, p_now);
+    perform heliograph._check_lengths(array[
+        cardinality(p_turn_id), cardinality(p_call_id), cardinality(p_token), cardinality(p_status),
+        cardinality(p_result), cardinality(p_error), cardinality(p_actor), cardinality(p_may_still_run)]);
+    v_bytes := heliograph._check_columns(p_result || p_error);
+    v_turns := heliograph._lock_turns(p_project, p_turn_id);
+    v_outcomes := array(select j.outcome from heliograph._judge_reports(p_project, v_turns, p_turn_id, p_call_id,
+                                                                        p_token) j order by j.n);
+    for n in 1 .. cardinality(p_turn_id) loop
+        if v_outcomes[n] in ('applied', 'early', 'late', 'duplicate')
+           and (p_status[n] is distinct from 'success' or p_actor[n] is not null
+                or heliograph._exceeds(p_result[n], v_bytes, v_limits.result_bytes_max)) then
+            v_answers[n] := heliograph._invalid_report(p_call_id[n], p_status[n], p_result[n], p_error[n], p_actor[n],
+                                                       v_limits);
+            v_outcomes[n] := coalesce(v_answers[n] ->> 'outcome', v_outcomes[n]);
+        end if;
+        if v_outcomes[n] = 'applied' and p_turn_id[n] || ':' || p_call_id[n] = any (v_calls) then
+            v_outcomes[n] := 'duplicate';  -- of an earlier report of this call; an id has no colon
+        elsif v_outcomes[n] = 'applied' then
+            v_calls := v_calls || (p_turn_id[n] || ':' || p_call_id[n]);
+            v_results := v_results || (p_turn_id[n], p_call_id[n], p_status[n], nullif(p_result[n], 'null'),
+                                       nullif(p_error[n], 'null'), 'tool_result', p_actor[n], null, null, session_user,
+                                       null, p_may_still_run[n], null)::heliograph.call_result;
+        end if;
+    end loop;
+    if cardinality(v_results) > 0 then
+        v_done := heliograph._resolve(p_project, v_results, v_bytes, v_limits, p_now);
+        v_woken := array(select jsonb_array_elements_text(v_done -> 'woken'));
     end if;
-    if v_others then
-        v_answers := heliograph._keep_others(p_project, p_items, v_answers, v_limits, p_now);
-    end if;
-    v_bells := heliograph._bells(p_project, array(select jsonb_array_elements_text(v_done -> 'woken')));
-    v_targets := v_bells - 'woken';
-    return coalesce((
-        select jsonb_agg(a || case n when 1 then v_bells else v_targets end
-                         || case when a ->> 'outcome' = 'applied' and v_done -> 'resumed' ? (a ->> 'turn_id')
-                                 then jsonb '{"resumed": true}' else '{"resumed": false}' end order by n)
-          from jsonb_array_elements(v_answers) with ordinality e (a, n)), '[]');
+    targets := heliograph._queues(p_project, v_woken);
+    for n in 1 .. cardinality(p_turn_id) loop
+        if v_outcomes[n] = 'early' then
+            v_answers[n] := heliograph._keep_early(p_project, p_turn_id[n], p_call_id[n], p_token[n], p_status[n],
+                                                   p_result[n], p_error[n], p_actor[n], v_limits, p_now);
+        elsif v_outcomes[n] in ('duplicate', 'late') then
+            perform heliograph._keep_duplicate(p_project, p_turn_id[n], p_call_id[n], p_status[n], p_actor[n], p_now);
+        end if;
+        turn_id := p_turn_id[n];
+        call_id := p_call_id[n];
+        outcome := coalesce(v_answers[n] ->> 'outcome', v_outcomes[n]);
+        code := v_answers[n] ->> 'code';
+        message := v_answers[n] ->> 'message';
+        resumed := outcome = 'applied' and v_done -> 'resumed' ? turn_id;
+        woken := case when n = 1 and cardinality(v_woken) > 0 then v_woken end;
+        return next;
+    end loop;
 end $$;
+
+-- _judge_reports: the outcome of each report, apart from its result and from other reports of this call, see report.
+--   p_turns: those that exist.
+--   The caller holds the heads.
+create function heliograph._judge_reports(
+    p_project text, p_turns text[], p_turn_id text[], p_call_id text[], p_token text[]
+) returns table (n integer, outcome text) language sql stable as $$
+    select i.n, case
+               when t.state is null then case when (
+                    select true from heliograph.pruned p
+                     where p.project_id = p_project and p.id = 'turn:' || p_turn_id[i.n])
+                    then 'turn_done' else 'unknown_turn' end
+               when t.state = 'done' then 'turn_done'
+               -- no exists: for many items, PostgreSQL would read all heads once instead of one for each item
+               when w.kind is null and (heliograph._wrong_id('a call id', p_call_id[i.n]) is not null or (
+                    select h.status in ('running', 'dispatched') and h.active_agent_turn_id = p_turn_id[i.n]
+                      from heliograph.agent_state_head h
+                     where h.project_id = p_project and h.agent_id = t.agent_id) is not true)
+               then 'unknown_call'
+               -- external programs report only these kinds, not delegated turns, timers or inline calls
+               when w.kind not in ('tool', 'human')
+                    or (w.token_hash is not null
+                        and w.token_hash is distinct from sha256(convert_to(p_token[i.n], 'UTF8')))
+               then 'bad_token'
+               when w.kind is null then 'early'
+               when w.state = 'open' then 'applied'
+               when w.status = 'timeout' then 'late'
+               else 'duplicate' end
+      from generate_series(1, cardinality(p_turn_id)) i (n)
+      left join lateral (
+           select x.agent_id, x.state from heliograph.agent_turns x
+            where x.project_id = p_project and x.agent_turn_id = p_turn_id[i.n] offset 0) t
+        on p_turn_id[i.n] = any (p_turns)
+      left join lateral (
+           select x.kind, x.state, x.status, x.token_hash from heliograph.turn_waiting_tools x
+            where x.project_id = p_project and x.agent_turn_id = p_turn_id[i.n]
+              and x.tool_call_id = p_call_id[i.n] offset 0) w on true
+$$;
 
 -- report_result: report one result from any language: select heliograph.report_result('project', 'turn', 'call',
 --   'token', 'success', '{"answer": 42}'). p_result: the result, or the error if p_status is 'failed'. The time is that
@@ -113,57 +130,45 @@ create function heliograph.report_result(
 ) returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter(p_project);
+    v_is_error constant boolean := coalesce(p_status = 'failed', false);
 begin
-    return heliograph.report(v_project, jsonb_build_array(jsonb_build_object(
-               'turn_id', p_turn_id, 'call_id', p_call_id, 'token', p_token, 'status', p_status,
-               case when p_status = 'failed' then 'error' else 'result' end, p_result)),
-               clock_timestamp()) #>> '{0,outcome}';
+    return (select r.outcome from heliograph.report(
+                p_project, array[p_turn_id], array[p_call_id], array[p_token], array[p_status],
+                array[case when not v_is_error then p_result end], array[case when v_is_error then p_result end],
+                array[null::text], array[null::boolean], clock_timestamp()) r);
 end $$;
 
 -- _invalid_report: null, or the answer to a report without a valid result; see report.
-create function heliograph._invalid_report(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
-    language sql immutable as $$
-    select case
-        when not coalesce(p_item ->> 'status' = 'success' or (p_item ->> 'status' = 'failed'
-                                                              and p_item ->> 'error' is not null), false)
+create function heliograph._invalid_report(
+    p_call_id text, p_status text, p_result jsonb, p_error jsonb, p_actor text, p_limits heliograph.project_limits
+) returns jsonb language plpgsql immutable as $$
+begin
+    return case
+        when not coalesce(p_status = 'success' or (p_status = 'failed' and p_error <> 'null'), false)
         then '{"outcome": "invalid", "code": "invalid_result", '
              '"message": "the status of a report must be success, or failed with an error"}'
-        when octet_length(p_item ->> 'actor') > 200
+        when octet_length(p_actor) > 200
         then '{"outcome": "invalid", "code": "invalid_result", "message": "actor must have at most 200 bytes"}'
-        else heliograph._reject_result(p_item, p_limits) || '{"outcome": "invalid"}' end
-$$;
+        else heliograph._reject_result(jsonb_build_object('call_id', p_call_id, 'result', p_result, 'error', p_error),
+                                       p_limits) || '{"outcome": "invalid"}' end;
+end $$;
 
--- _keep_others: store the reports that were not applied. An early report is kept until suspend can check its token. Of
---   the duplicate and late reports, the inbox keeps a few per call, for display. Returns p_answers with the final
---   outcomes. The caller holds the heads.
-create function heliograph._keep_others(
-    p_project text, p_items jsonb, p_answers jsonb, p_limits heliograph.project_limits, p_now timestamptz
-) returns jsonb language plpgsql as $$
+-- _keep_duplicate: record a duplicate or late report. Of these, the inbox keeps a few per call, for display.
+--   The caller holds the head.
+create function heliograph._keep_duplicate(
+    p_project text, p_turn_id text, p_call_id text, p_status text, p_actor text, p_now timestamptz
+) returns void language plpgsql as $$
 declare
-    v_kept constant integer := 8;  -- duplicate and late reports that are stored per call
-    v_each record;
-    v_answers jsonb := '[]';
+    v_kept constant integer := 8;  -- for each call
 begin
-    for v_each in
-        select a.answer, p_items -> (a.n - 1)::integer as item
-          from jsonb_array_elements(p_answers) with ordinality a (answer, n) order by a.n
-    loop
-        if v_each.answer ->> 'outcome' = 'early' then
-            v_each.answer := v_each.answer || heliograph._keep_early(p_project, v_each.item, p_limits, p_now);
-        elsif v_each.answer ->> 'outcome' in ('duplicate', 'late') then
-            insert into heliograph.agent_inbox
-                (project_id, agent_turn_id, agent_id, message_type, status, correlation_id, report_status, actor,
-                 next_retry_at, created_at, consumed_at)
-            select p_project, w.agent_turn_id, w.agent_id, 'tool_result', 'duplicate', w.tool_call_id,
-                   v_each.item ->> 'status', v_each.item ->> 'actor', p_now, p_now, p_now
-              from heliograph.turn_waiting_tools w
-             where w.project_id = p_project and w.agent_turn_id = v_each.item ->> 'turn_id'
-               and w.tool_call_id = v_each.item ->> 'call_id' and w.duplicates < v_kept;
-            update heliograph.turn_waiting_tools set duplicates = duplicates + 1
-             where project_id = p_project and agent_turn_id = v_each.item ->> 'turn_id'
-               and tool_call_id = v_each.item ->> 'call_id';
-        end if;
-        v_answers := v_answers || v_each.answer;
-    end loop;
-    return v_answers;
+    insert into heliograph.agent_inbox
+        (project_id, agent_turn_id, agent_id, message_type, status, correlation_id, report_status, actor,
+         next_retry_at, created_at, consumed_at)
+    select p_project, w.agent_turn_id, w.agent_id, 'tool_result', 'duplicate', w.tool_call_id, p_status, p_actor, p_now,
+           p_now, p_now
+      from heliograph.turn_waiting_tools w
+     where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.tool_call_id = p_call_id
+       and w.duplicates < v_kept;
+    update heliograph.turn_waiting_tools set duplicates = duplicates + 1
+     where project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
 end $$;

@@ -3,35 +3,34 @@
 -- _keep_early: keep the report of a call that is not open yet. It is kept under the hash of its token, so that a forged
 --   report neither replaces it nor is applied instead of it. Returns {outcome}.
 --   The caller holds the head.
-create function heliograph._keep_early(p_project text, p_item jsonb, p_limits heliograph.project_limits,
-                                       p_now timestamptz)
-    returns jsonb language plpgsql as $$
+create function heliograph._keep_early(
+    p_project text, p_turn_id text, p_call_id text, p_token text, p_status text, p_result jsonb, p_error jsonb,
+    p_actor text, p_limits heliograph.project_limits, p_now timestamptz
+) returns jsonb language plpgsql as $$
 declare
-    v_payload jsonb := jsonb_build_object('status', p_item -> 'status', 'result', p_item -> 'result', 'error',
-                                          p_item -> 'error', 'session', session_user,
-                                          'token_hash', encode(sha256(convert_to(p_item ->> 'token', 'UTF8')), 'hex'));
+    v_payload jsonb := jsonb_build_object(
+        'status', p_status, 'result', p_result, 'error', p_error, 'session', session_user,
+        'token_hash', encode(sha256(convert_to(p_token, 'UTF8')), 'hex'));
     v_kept integer;
     v_is_known boolean;
 begin
-    select count(*), bool_or(i.correlation_id = p_item ->> 'call_id'
-                             and i.payload -> 'token_hash' = v_payload -> 'token_hash')
+    select count(*), bool_or(i.correlation_id = p_call_id and i.payload -> 'token_hash' = v_payload -> 'token_hash')
       into v_kept, v_is_known
       from heliograph.agent_inbox i
-     where i.project_id = p_project and i.agent_turn_id = p_item ->> 'turn_id' and i.payload is not null;
+     where i.project_id = p_project and i.agent_turn_id = p_turn_id and i.payload is not null;
     if v_is_known then
         return '{"outcome": "duplicate"}';
     elsif v_kept >= p_limits.waits_max then
         return heliograph._rejection('too_many_early',
                                      format('%s reports of calls that the turn has not opened are kept for it; '
-                                   'report again once call %s is open', v_kept, p_item ->> 'call_id'));
+                                   'report again once call %s is open', v_kept, p_call_id));
     end if;
     insert into heliograph.agent_inbox
         (project_id, agent_turn_id, agent_id, message_type, status, correlation_id, payload, actor, next_retry_at,
          created_at)
-    select p_project, t.agent_turn_id, t.agent_id, 'tool_result', 'pending', p_item ->> 'call_id', v_payload,
-           p_item ->> 'actor', p_now, p_now
+    select p_project, t.agent_turn_id, t.agent_id, 'tool_result', 'pending', p_call_id, v_payload, p_actor, p_now, p_now
       from heliograph.agent_turns t
-     where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id';
+     where t.project_id = p_project and t.agent_turn_id = p_turn_id;
     return '{"outcome": "early"}';
 end $$;
 
@@ -64,7 +63,8 @@ begin
                       and (x.token_hash is null or x.token_hash = decode(m.payload ->> 'token_hash', 'hex')) offset 0) w
              order by i.turn_id, w.tool_call_id, m.inbox_id) e;
     if v_results is not null then
-        perform heliograph._resolve(p_project, v_results, octet_length(v_results::text), p_limits, true, p_now);
+        perform heliograph._resolve(p_project, heliograph._call_results(v_results), octet_length(v_results::text),
+                                    p_limits, p_now);
     end if;
     update heliograph.agent_inbox m set status = 'dead', payload = null, consumed_at = p_now
       from (select x.at from unnest(p_turns) i (turn_id) cross join lateral (

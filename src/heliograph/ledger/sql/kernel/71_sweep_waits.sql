@@ -80,8 +80,8 @@ begin
     if p_results is null then
         return '{}';
     end if;
-    v_done := heliograph._resolve(p_project, p_results, octet_length(p_results::text), heliograph._limits(p_project),
-                                  true, p_now);
+    v_done := heliograph._resolve(p_project, heliograph._call_results(p_results), octet_length(p_results::text),
+                                  heliograph._limits(p_project), p_now);
     return jsonb_build_object('resolved', p_turn_id, 'woken', v_done -> 'woken')
            || case when v_done -> 'resumed' ? p_turn_id then jsonb_build_object('resumed', p_turn_id) else '{}' end;
 end $$;
