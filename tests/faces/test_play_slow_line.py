@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.events import CursorPosition
+from textual.widget import Widget
 
-from heliograph.cli import paced_app
+from heliograph.cli import paced_app, play_screen
 from heliograph.cli.play_screen import PlayScreen
 from tests.faces.cli_support import HELIO, SECONDS, Shell
 from tests.faces.own_terminal import own_terminal
-from tests.faces.test_cli_play import Source, settled
+from tests.faces.test_cli_play import Source
 from tests.rules.playback_kit import signal
 
 QUESTION = "\x1b[6n"
 ANSWER = b"\x1b[1;1R"
+ROUNDS_MAX = 100  # of messages between widgets
 STEP_BYTES_MAX, PICTURE_BYTES_MAX = 800, 3_000  # 0.8 and 3 seconds at 9600 baud
 LOG = [
     signal(1, "workflow:start", payload={"state": {"topic": "ink " * 20}}), signal(2, "agent:activated", "poet", 1, {"agent": "poet"}),
@@ -41,15 +43,68 @@ class Line(HeadlessDriver):
         self.received.append(data)
 
 
-async def on_line(test: Callable[[Any, PlayScreen, list[str]], Awaitable[None]]) -> None:
-    """Run a test as the user of a screen whose log is read."""
+class User:
+    """Presses keys at a screen that draws when the test lets it, and at no other time."""
+
+    def __init__(self, pilot: Any, screen: PlayScreen):
+        self.pilot = pilot
+        self.screen = screen
+
+    async def picture(self) -> list[str]:
+        """Let the screen draw; return what the terminal receives. Lines that change together are drawn together."""
+        received = Line.received = []
+        with self.screen.batch_update():
+            self.screen._beat()
+            await self._handled(
+                lambda: not any(each._repaint_required for each in self.screen.screen.walk_children(Widget))
+            )
+        await self._handled()
+        return received
+
+    async def press(self, key: str) -> None:
+        """Press a key; return when it has moved the player."""
+        with self.screen.batch_update():
+            self.screen.simulate_key(key)
+            await self._handled(lambda: self.screen._is_stale)
+
+    async def answer(self) -> None:
+        """Answer as a terminal that has read all that was drawn."""
+        for _ in range(self.screen._unanswered):
+            self.screen.post_message(CursorPosition(0, 0))
+        await self._handled(lambda: not self.screen._unanswered)
+
+    async def _handled(self, is_done: Callable[[], bool] = lambda: True) -> None:
+        """Wait until all widgets have handled their messages, and those that these cause."""
+        for _ in range(ROUNDS_MAX):
+            await self.pilot.pause(0)
+            if is_done():
+                break
+        else:
+            raise AssertionError("the screen does not get there")
+        for _ in range(3):  # a widget that changes sends a message to the screen
+            await self.pilot.pause(0)
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock of the screen, as its only item. No picture is drawn by the passing of time."""
+    now = [0.0]
+    monkeypatch.setattr(paced_app, "monotonic", lambda: now[0])
+    monkeypatch.setattr(play_screen, "REDRAWS_PER_SECOND", 1 / 3600)
+    return now
+
+
+async def on_line(test: Callable[[User], Awaitable[None]]) -> None:
+    """Run a test as the user of a screen whose log is read and drawn."""
     screen, errors, Line.received = PlayScreen(Source(LOG)), list[Exception](), []
     screen.driver_class = Line
 
     async def use(pilot: Any) -> None:
         try:
-            await settled(pilot)
-            await test(pilot, screen, Line.received)
+            await screen.workers.wait_for_complete()
+            user = User(pilot, screen)
+            assert QUESTION in await user.picture()
+            await test(user)
         except Exception as error:
             errors.append(error)
         finally:
@@ -60,19 +115,11 @@ async def on_line(test: Callable[[Any, PlayScreen, list[str]], Awaitable[None]])
         raise errors[0]
 
 
-async def drawn(pilot: Any, received: list[str]) -> int:
-    """Wait for the end of a picture; return the bytes that were received."""
-    for _ in range(500):
-        if QUESTION in received:
-            return sum(len(each.encode()) for each in received)
-        await pilot.pause(0.01)
-    raise AssertionError("nothing was drawn")
-
-
 @pytest.mark.more
 @pytest.mark.proves("P-51")
+@pytest.mark.usefixtures("now")
 async def test_key_sends_a_bounded_number_of_bytes() -> None:
-    async def use(pilot: Any, screen: PlayScreen, received: list[str]) -> None:
+    async def use(user: User) -> None:
         moves = [
             "right",
             "right",
@@ -91,9 +138,10 @@ async def test_key_sends_a_bounded_number_of_bytes() -> None:
         ]
         sent = {}
         for number, key in enumerate(moves):
-            received.clear()
-            await pilot.press(key)
-            sent[number, key] = await drawn(pilot, received)
+            await user.press(key)
+            drawn = await user.picture()
+            assert drawn.count(QUESTION) == 1
+            sent[number, key] = sum(len(each.encode()) for each in drawn)
         assert max(count for (_, key), count in sent.items() if key in ("right", "left")) <= STEP_BYTES_MAX, sent
         assert max(sent.values()) <= PICTURE_BYTES_MAX, sent
 
@@ -102,35 +150,20 @@ async def test_key_sends_a_bounded_number_of_bytes() -> None:
 
 @pytest.mark.more
 @pytest.mark.proves("P-51")
-async def test_next_picture_waits_until_the_terminal_has_read_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use(pilot: Any, screen: PlayScreen, received: list[str]) -> None:
-        now = [0.0]
-        monkeypatch.setattr(paced_app, "monotonic", lambda: now[0])
-
-        async def answer() -> None:
-            while screen._unanswered:
-                screen.post_message(CursorPosition(0, 0))
-                await pilot.pause()
-
-        await answer()
-        received.clear()
+async def test_next_picture_waits_until_the_terminal_has_read_the_last_one(now: list[float]) -> None:
+    async def use(user: User) -> None:
+        await user.answer()
+        drawn = []
         for _ in range(40):
-            await pilot.press("right")
-            screen._beat()
-        await drawn(pilot, received)
-        assert received.count(QUESTION) == 1, "a picture for each key would take half a minute"
-        received.clear()
-        await answer()
-        screen._beat()
-        await drawn(pilot, received)
-        assert screen.player.cursor == 40
-        assert any("40/299" in each for each in received)
+            await user.press("right")
+            drawn += await user.picture()
+        assert drawn.count(QUESTION) == 1, "a picture for each key would take half a minute"
+        await user.answer()
+        assert any("40/299" in each for each in await user.picture())
+        await user.press("left")
+        assert await user.picture() == []
         now[0] += paced_app.ANSWER_SECONDS_MAX + 1
-        received.clear()
-        await pilot.press("left")
-        screen._beat()
-        await drawn(pilot, received)
-        assert any("39/299" in each for each in received), "the terminal has lost the question"
+        assert any("39/299" in each for each in await user.picture()), "the terminal has lost the question"
 
     await on_line(use)
 
