@@ -12,7 +12,17 @@ from typing import Any
 
 from heliograph.ledger.decoding import decode, decode_row
 from heliograph.ledger.kernel_columns import ITEMS, TARGETS, Column, arrays_of, columns_of
-from heliograph.requests import Append, BeginCall, ClaimTarget, Finish, RecordCall, Renewal, Report, StartRun, Suspension
+from heliograph.requests import (
+    Append,
+    BeginCall,
+    ClaimTarget,
+    Finish,
+    RecordCall,
+    Renewal,
+    Report,
+    StartRun,
+    Suspension,
+)
 
 _TARGET = columns_of(ClaimTarget)
 
