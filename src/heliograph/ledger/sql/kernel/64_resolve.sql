@@ -8,9 +8,9 @@
 --   see report.
 --   p_bytes: see _exceeds.
 --   For each wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row,
---   signal, the command acknowledged (K18), and a stop for a delegated turn that would run on without its parent, or the
---   halt of such a command. Then each suspended turn counts its open waits: it resumes if there are none, or at once if
---   it resumes on each (L0-62, L0-63), and keeps its place in the claim order (K22).
+--   signal, the command acknowledged (K18), and a stop for a delegated turn that would run on without its parent, or
+--   the halt of such a command. Then each suspended turn counts its open waits: it resumes if there are none, or at
+--   once if it resumes on each (L0-62, L0-63), and keeps its place in the claim order (K22).
 --   Returns {resumed: [turn_id], woken: [agent_id]}.
 --   locks:  the commands, ascending by key; the caller holds the heads and the runs
 create function heliograph._resolve(
