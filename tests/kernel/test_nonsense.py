@@ -285,14 +285,3 @@ async def test_claim_without_valid_targets_returns_no_turn(kernel: Kernel) -> No
     unfit: list[list[Item]] = [[], [{}], [{"target": None}], [{"target": TARGET, "agents": None}]]
     for targets in unfit:
         assert await kernel.call("claim", targets, "worker-1", 1, 30.0) == []
-
-
-async def test_array_with_two_dimensions_is_read_as_its_values(kernel: Kernel) -> None:
-    """A call from outside of this package: in SQL, the length of an array says nothing about its dimensions."""
-    claimed = await kernel.running()
-    renew = "select turn_id, outcome from heliograph.renew($1, $2, $3, $4, $5, 30, $6)"
-    known = [[[claimed[key], claimed[key]]] for key in ("agent_id", "turn_id", "epoch")]
-    rows = await kernel.connection.fetch(renew, kernel.project, *known, [["act", None]], kernel.now)
-    assert [tuple(row) for row in rows] == [("turn_a", "ok"), ("turn_a", "ok")]
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="phase must be"):
-        await kernel.connection.fetch(renew, kernel.project, *known, [["act", "rest"]], kernel.now)

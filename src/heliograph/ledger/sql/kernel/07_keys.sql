@@ -64,25 +64,23 @@ begin
     end if;
 end $$;
 
--- _check_lengths: reject the columns of one list of requests, unless all have the same number of values.
---   raises: 22023
-create function heliograph._check_lengths(p_lengths integer[]) returns void
-    language plpgsql immutable as $$
-begin
-    if p_lengths is distinct from array_fill(coalesce(p_lengths[1], -1), array[cardinality(p_lengths)]) then
-        raise exception using errcode = '22023',
-        message = 'the arrays of the items must have one length, not ' || array_to_string(p_lengths, ', ', 'null');
-    end if;
-end $$;
+-- _shape: the bounds of an array as text; empty for an empty array, null for null. Inlined.
+create function heliograph._shape(p_array anyarray) returns text
+    language sql immutable as $$
+    select case when p_array is not null then coalesce(array_dims(p_array), '') end
+$$;
 
--- _check_lists: reject JSON columns with several dimensions, which cannot be joined to one list. p_dimensions: the
---   largest number of dimensions; null if all are empty.
+-- _check_shapes: reject the columns of one list of requests, unless all have one dimension that begins at 1, and the
+--   same number of values: the functions read their items by place. p_shapes: see _shape.
 --   raises: 22023
-create function heliograph._check_lists(p_dimensions integer) returns void
+create function heliograph._check_shapes(p_shapes text[]) returns void
     language plpgsql immutable as $$
 begin
-    if p_dimensions > 1 then
-        raise exception using errcode = '22023', message = 'an array of JSON must have one dimension';
+    if p_shapes is distinct from array_fill(coalesce(p_shapes[1], '-'), array[cardinality(p_shapes)])
+       or p_shapes[1] !~ '^(\[1:\d+\])?$' then
+        raise exception using errcode = '22023',
+        message = 'the arrays of the items must begin at 1, have one dimension and have one length, not '
+                  || array_to_string(array_replace(p_shapes, '', 'empty'), ', ', 'null');
     end if;
 end $$;
 

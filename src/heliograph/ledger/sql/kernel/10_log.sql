@@ -58,7 +58,7 @@ create function heliograph._runs_of(p_agent_ids text[]) returns text[]
 declare
     v_runs text[] := '{}';
 begin
-    for n in 1 .. cardinality(p_agent_ids) loop  -- cheaper than a query
+    for n in 1 .. coalesce(cardinality(p_agent_ids), 0) loop  -- cheaper than a query
         v_runs[n] := heliograph._run_of(p_agent_ids[n]);
     end loop;
     return v_runs;

@@ -12,7 +12,7 @@
 --   this run id. 'rejected' with code and message: payload_too_large, fan_out, recursion_depth_exceeded,
 --   invalid_signal, and those of a fork, see _reject_fork. targets: the workers to notify, for the whole call. woken:
 --   in the first row, the agents that the call woke.
---   raises: see _enter; 22023 for arrays of different lengths, and for an invalid run, agent, turn, context or
+--   raises: see _enter; 22023 for arrays of the wrong shape, and for an invalid run, agent, turn, context or
 --           recording; 23514 for a reaction that the tables reject, or for the name of a recording without 1 to 200
 --           bytes; 23503 for a reaction that wakes an agent which the run lacks, 23505 for one with a turn id that is
 --           taken
@@ -35,13 +35,11 @@ declare
     v_targets text[];
     v_woken text[];
 begin
-    perform heliograph._check_lengths(array[
-        cardinality(p_run_id), cardinality(p_target), cardinality(p_request_hash), cardinality(p_agents),
-        cardinality(p_wakes_on_results), cardinality(p_callback_url), cardinality(p_signals), cardinality(p_reaction),
-        cardinality(p_fork), cardinality(p_recording)]);
-    perform heliograph._check_lists(greatest(
-        array_ndims(p_agents), array_ndims(p_signals), array_ndims(p_reaction), array_ndims(p_fork),
-        array_ndims(p_recording)));
+    perform heliograph._check_shapes(array[
+        heliograph._shape(p_run_id), heliograph._shape(p_target), heliograph._shape(p_request_hash),
+        heliograph._shape(p_agents), heliograph._shape(p_wakes_on_results), heliograph._shape(p_callback_url),
+        heliograph._shape(p_signals), heliograph._shape(p_reaction), heliograph._shape(p_fork),
+        heliograph._shape(p_recording)]);
     v_bytes := heliograph._check_columns(p_agents || p_signals || p_reaction || p_fork || p_recording);
     v_runs := array(
         select (u.n, u.a, u.b, u.c, u.d, u.e, u.f, u.g, u.h, nullif(u.i, 'null'), u.j)::heliograph.new_run

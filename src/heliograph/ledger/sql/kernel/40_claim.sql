@@ -94,15 +94,16 @@ begin
     return coalesce(v_answer, '[]');
 end $$;
 
--- _check_targets: reject columns of targets that have different lengths, or agents that are no list.
+-- _check_targets: reject columns of targets of the wrong shape, or agents that are no list.
 --   raises: 22023 naming the key; see _check_columns
 create function heliograph._check_targets(p_target text[], p_pool text[], p_agents jsonb[], p_run_id text[])
     returns void language plpgsql immutable as $$
 declare
     v_agents jsonb;
 begin
-    perform heliograph._check_lengths(array[cardinality(p_target), cardinality(p_pool), cardinality(p_agents),
-                                            cardinality(p_run_id)]);
+    perform heliograph._check_shapes(array[
+        heliograph._shape(p_target), heliograph._shape(p_pool), heliograph._shape(p_agents),
+        heliograph._shape(p_run_id)]);
     if num_nonnulls(variadic p_agents) > 0 then
         perform heliograph._check_columns(p_agents);
         foreach v_agents in array p_agents loop
@@ -253,7 +254,7 @@ end $$;
 --   Returns rows {turn_id, outcome, stop} in the order of the items. 'ok'. 'stale': the caller no longer owns the turn
 --   and stops working on it. stop, if a stop was requested: {reason, requested_at}; its owner ends the turn as
 --   canceled, before sweep_stops does.
---   raises: see _enter; 22023 for arrays of different lengths, a lease out of range, or an unknown phase
+--   raises: see _enter; 22023 for arrays of the wrong shape, a lease out of range, or an unknown phase
 --   locks:  the heads
 create function heliograph.renew(
     p_project text, p_agent_id text[], p_turn_id text[], p_epoch bigint[], p_phase text[], p_lease_seconds float8,
@@ -264,8 +265,9 @@ create function heliograph.renew(
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
 begin
-    perform heliograph._check_lengths(array[cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch),
-                                            cardinality(p_phase)]);
+    perform heliograph._check_shapes(array[
+        heliograph._shape(p_agent_id), heliograph._shape(p_turn_id), heliograph._shape(p_epoch),
+        heliograph._shape(p_phase)]);
     perform heliograph._check_lease(p_lease_seconds);
     perform heliograph._check_phases(p_phase);
     perform heliograph._lock_heads(p_project, p_agent_id);

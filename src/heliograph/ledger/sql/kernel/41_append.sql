@@ -6,7 +6,7 @@
 --   code and message; nothing is written: too_many_cards, payload_too_large, card_exists, reserved_name,
 --   invalid_signal. A repeated call is 'ok' and writes nothing: the kernel recognizes cards by id, and drafts by
 --   signals_emitted.
---   raises: see _enter; 22023 for arrays of different lengths, an invalid card or phase; 23514 for a card of kind
+--   raises: see _enter; 22023 for arrays of the wrong shape, an invalid card or phase; 23514 for a card of kind
 --           task.deliverable, which only an ending writes
 --   locks:  the heads, then the runs
 create function heliograph.append(
@@ -27,9 +27,10 @@ declare
     -- one value for each item of the call
     v_rejections jsonb[]; v_firsts bigint[];
 begin
-    perform heliograph._check_lengths(array[
-        cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch), cardinality(p_phase),
-        cardinality(p_signals_emitted), cardinality(p_cards), cardinality(p_signals), cardinality(p_recording)]);
+    perform heliograph._check_shapes(array[
+        heliograph._shape(p_agent_id), heliograph._shape(p_turn_id), heliograph._shape(p_epoch),
+        heliograph._shape(p_phase), heliograph._shape(p_signals_emitted), heliograph._shape(p_cards),
+        heliograph._shape(p_signals), heliograph._shape(p_recording)]);
     v_bytes := heliograph._check_columns(p_cards || p_signals || p_recording);
     perform heliograph._check_phases(p_phase);
     perform heliograph._check_recorded(p_recording);

@@ -24,7 +24,7 @@
 --   count, seconds, amount, retry_seconds}, if the tokens come after the timeout. retry_seconds: after which such a
 --   call may be admitted; null for a call that takes more than the bucket ever has. A rejected call that an earlier
 --   owner began remains open, and the next request for it is checked again.
---   raises: see _enter; 22023 for arrays of different lengths, an id without 1 to 200 bytes, an unknown effect, a
+--   raises: see _enter; 22023 for arrays of the wrong shape, an id without 1 to 200 bytes, an unknown effect, a
 --           timeout out of range
 --   locks:  the heads, then the runs, then the buckets
 create function heliograph.begin_call(
@@ -40,11 +40,12 @@ declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_calls heliograph.new_call[] := '{}';
 begin
-    perform heliograph._check_lengths(array[
-        cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch), cardinality(p_call_id),
-        cardinality(p_step_id), cardinality(p_tool), cardinality(p_effect), cardinality(p_timeout_seconds),
-        cardinality(p_taint), cardinality(p_is_trusted), cardinality(p_reserve), cardinality(p_circuit_breaker),
-        cardinality(p_rates)]);
+    perform heliograph._check_shapes(array[
+        heliograph._shape(p_agent_id), heliograph._shape(p_turn_id), heliograph._shape(p_epoch),
+        heliograph._shape(p_call_id), heliograph._shape(p_step_id), heliograph._shape(p_tool),
+        heliograph._shape(p_effect), heliograph._shape(p_timeout_seconds), heliograph._shape(p_taint),
+        heliograph._shape(p_is_trusted), heliograph._shape(p_reserve), heliograph._shape(p_circuit_breaker),
+        heliograph._shape(p_rates)]);
     perform heliograph._check_columns(p_taint || p_reserve || p_circuit_breaker || p_rates);
     for n in 1 .. cardinality(p_call_id) loop
         v_calls[n] := row(p_agent_id[n], p_turn_id[n], p_epoch[n], p_call_id[n], p_step_id[n], p_tool[n], p_effect[n],

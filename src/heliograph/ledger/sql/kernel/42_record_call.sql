@@ -17,7 +17,7 @@
 --   'duplicate': a result was recorded before; the result writes nothing, but the intents begin. begun: the answers of
 --   begin_call to the intents. 'stale'. 'rejected' with code and message: payload_too_large, not_begun, not_inline,
 --   too_many_waits, reserved_name, invalid_signal.
---   raises: see _enter; 22023 for arrays of different lengths, an unknown status, a missing error, an invalid call or
+--   raises: see _enter; 22023 for arrays of the wrong shape, an unknown status, a missing error, an invalid call or
 --           phase; see begin_call
 --   locks:  the heads, then the runs, then the buckets
 create function heliograph.record_call(
@@ -41,12 +41,13 @@ declare
     v_results heliograph.judged_result[] := '{}';
     v_begun jsonb[];
 begin
-    perform heliograph._check_lengths(array[
-        cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch), cardinality(p_call_id),
-        cardinality(p_status), cardinality(p_result), cardinality(p_error), cardinality(p_signals),
-        cardinality(p_signals_emitted), cardinality(p_phase), cardinality(p_used), cardinality(p_rate_tokens),
-        cardinality(p_taint), cardinality(p_open_as), cardinality(p_terminates), cardinality(p_recording),
-        cardinality(p_intents)]);
+    perform heliograph._check_shapes(array[
+        heliograph._shape(p_agent_id), heliograph._shape(p_turn_id), heliograph._shape(p_epoch),
+        heliograph._shape(p_call_id), heliograph._shape(p_status), heliograph._shape(p_result),
+        heliograph._shape(p_error), heliograph._shape(p_signals), heliograph._shape(p_signals_emitted),
+        heliograph._shape(p_phase), heliograph._shape(p_used), heliograph._shape(p_rate_tokens),
+        heliograph._shape(p_taint), heliograph._shape(p_open_as), heliograph._shape(p_terminates),
+        heliograph._shape(p_recording), heliograph._shape(p_intents)]);
     v_bytes := heliograph._check_columns(p_result || p_error || p_signals || p_used || p_taint || p_open_as
                                          || p_recording || p_intents);
     perform heliograph._check_results(p_call_id, p_status, p_error, p_used, p_rate_tokens, p_taint, p_open_as);

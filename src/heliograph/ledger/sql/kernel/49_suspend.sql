@@ -34,7 +34,7 @@
 --   which the answer names, lacks the tool calls; CIRCUIT_OPEN with circuit and calls: {call id: {message, circuit}} of
 --   the calls that their breakers do not admit; RATE_LIMITED with rate, as in begin_call, and calls: {call id:
 --   {message, rate}}. Each call of kind tool counts as one, from the moment it is made.
---   raises: see _enter; 22023 for arrays of different lengths, an invalid call, card or phase; 23514 for a card of kind
+--   raises: see _enter; 22023 for arrays of the wrong shape, an invalid call, card or phase; 23514 for a card of kind
 --           task.deliverable; 23505 for the id of another card, or of a turn that another caller creates at the same
 --           moment; 40001 if the head of a child's instance has just been created: try again
 --   locks:  the heads of the turns and of the children's agents, then the runs, then the buckets; the children's
@@ -62,10 +62,10 @@ declare
     v_firsts bigint[];
     v_woken text[] := '{}';
 begin
-    perform heliograph._check_lengths(array[
-        cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch), cardinality(p_phase),
-        cardinality(p_signals_emitted), cardinality(p_cards), cardinality(p_signals), cardinality(p_join),
-        cardinality(p_seen), cardinality(p_terminates), cardinality(p_calls), cardinality(p_recording)]);
+    perform heliograph._check_shapes(array[heliograph._shape(p_agent_id), heliograph._shape(p_turn_id),
+        heliograph._shape(p_epoch), heliograph._shape(p_phase), heliograph._shape(p_signals_emitted),
+        heliograph._shape(p_cards), heliograph._shape(p_signals), heliograph._shape(p_join), heliograph._shape(p_seen),
+        heliograph._shape(p_terminates), heliograph._shape(p_calls), heliograph._shape(p_recording)]);
     v_bytes := heliograph._check_columns(p_cards || p_signals || p_calls || p_recording);
     v_is_usual := heliograph._check_suspend(p_phase, p_join, p_cards, p_signals, p_calls, p_recording);
     if not v_is_usual then

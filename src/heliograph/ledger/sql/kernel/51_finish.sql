@@ -10,7 +10,7 @@
 --   turn. 'rejected' with code and message; nothing is written: payload_too_large, fan_out, queue_full, result_fields,
 --   invalid_content, invalid_signal; id_conflict, if the id of a turn to wake is taken. targets: the workers to notify,
 --   for the whole call. woken: in the first row, the agents that the call woke.
---   raises: see _enter; 22023 for arrays of different lengths, no content, an unknown outcome, an invalid turn or
+--   raises: see _enter; 22023 for arrays of the wrong shape, no content, an unknown outcome, an invalid turn or
 --           context; 23514 for a run that may not end yet; 23505 for the id of a turn that another caller creates at
 --           the same moment
 --   locks:  the heads of the turns and of the agents activated, then the runs
@@ -37,10 +37,10 @@ declare
     v_settled bigint[];  -- see _commit_reactions
     v_turns_ended text[] := '{}'; v_woken text[] := '{}';
 begin
-    perform heliograph._check_lengths(array[
-        cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch), cardinality(p_outcome),
-        cardinality(p_content), cardinality(p_version), cardinality(p_signals), cardinality(p_reaction),
-        cardinality(p_recording), cardinality(p_follows)]);
+    perform heliograph._check_shapes(array[heliograph._shape(p_agent_id), heliograph._shape(p_turn_id),
+        heliograph._shape(p_epoch), heliograph._shape(p_outcome), heliograph._shape(p_content),
+        heliograph._shape(p_version), heliograph._shape(p_signals), heliograph._shape(p_reaction),
+        heliograph._shape(p_recording), heliograph._shape(p_follows)]);
     v_bytes := heliograph._check_endings(p_content, p_signals, p_reaction, p_recording);
     p_signals := array_replace(p_signals, 'null', null);
     perform heliograph._lock_heads(p_project, p_agent_id || heliograph._activated(v_runs, p_reaction));

@@ -14,7 +14,7 @@
 --   'bad_token': nothing is stored. 'invalid' with code and message: invalid_result, payload_too_large. 'rejected' with
 --   code and message: too_many_early; report again once the call is open. targets: the workers to notify, for the whole
 --   call. woken: in the first row, the agents that the call woke.
---   raises: see _enter; 22023 for arrays of different lengths
+--   raises: see _enter; 22023 for arrays of the wrong shape
 --   locks:  the heads, then the runs, then the commands acknowledged
 create function heliograph.report(
     p_project text, p_turn_id text[], p_call_id text[], p_token text[], p_status text[], p_result jsonb[],
@@ -35,9 +35,10 @@ declare
     v_done jsonb := '{"resumed": [], "woken": []}';
     v_woken text[] := '{}';
 begin
-    perform heliograph._check_lengths(array[
-        cardinality(p_turn_id), cardinality(p_call_id), cardinality(p_token), cardinality(p_status),
-        cardinality(p_result), cardinality(p_error), cardinality(p_actor), cardinality(p_may_still_run)]);
+    perform heliograph._check_shapes(array[
+        heliograph._shape(p_turn_id), heliograph._shape(p_call_id), heliograph._shape(p_token),
+        heliograph._shape(p_status), heliograph._shape(p_result), heliograph._shape(p_error),
+        heliograph._shape(p_actor), heliograph._shape(p_may_still_run)]);
     v_bytes := heliograph._check_columns(p_result || p_error);
     v_turns := heliograph._lock_turns(p_project, p_turn_id);
     v_outcomes := array(select j.outcome from heliograph._judge_reports(p_project, v_turns, p_turn_id, p_call_id,
