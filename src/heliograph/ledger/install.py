@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from heliograph.errors import Rejected, StoreUnavailable
+from heliograph.ledger.operator_objects import DEPENDENT, in_use, reject_lost_objects
 
 OWNER = "heliograph_owner"
 _LOCK = 0x68656C696F  # 'helio'
@@ -162,12 +163,15 @@ async def read_owner(connection: Any) -> str | None:
 async def install(connection: Any) -> list[str]:
     """Upgrade the database to this program's version; return a line for each change. A second call does nothing.
 
-    Raises Rejected (`schema_version`) if the database is newer than the program, or an applied migration was edited, and
-    StoreUnavailable (`schema_locked`) if another session keeps a table locked. Then nothing has changed.
+    Raises Rejected (`schema_version`) if the database is newer than the program, or an applied migration was edited,
+    StoreUnavailable (`schema_locked`) if another session keeps a table locked, and Conflict (`schema_in_use`) if something that an
+    operator has created prevents a migration. Then nothing has changed.
     """
     try:
         return await _install(connection)
     except Exception as error:
+        if getattr(error, "sqlstate", None) == DEPENDENT:
+            raise in_use(", ".join(str(getattr(error, "detail", None) or error).splitlines())) from error
         if getattr(error, "sqlstate", None) not in (_LOCK_TIMEOUT, _DEADLOCK):
             raise
         raise StoreUnavailable(
@@ -196,6 +200,7 @@ async def _install(connection: Any) -> list[str]:
             if m.version in applied:
                 _reject_edited(m, applied[m.version])
                 continue
+            await reject_lost_objects(connection, m.version)
             async with connection.transaction():  # a savepoint, because 0002 truncates tables that 0001 creates
                 await connection.execute(m.sql, timeout=_SECONDS_MAX)
             await connection.execute(
