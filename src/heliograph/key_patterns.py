@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from heliograph.redaction import STARS, is_clean, redacted, redacted_text, start_of_open_secret
+from heliograph.redaction import STARS, is_clean, redacted, redacted_text, start_of_divided_secret, start_of_open_secret
 
-_LENGTH_MIN = 16  # a shorter text contains no key
+_LENGTH_MIN = 16  # a shorter text contains no key, but may contain the password of a URL
 # Patterns are compiled by their first use: most commands need none.
 # Each begins where a word begins: otherwise the name `task-of-the-weekly-report` would contain a key.
 _KEYS = (
@@ -29,9 +29,10 @@ _KEYS = (
 )
 # A short token has a digit, or a capital after a small letter or a sign, unlike `basic understanding`.
 _BEARER = (
-    r"\b((?i:bearer|basic))\s+"
+    r"(?<![A-Za-z0-9_])((?i:bearer|basic))\s+"
     r"(?:(?=[A-Za-z+/._~-]*(?:[0-9=]|[a-z+/._~-][A-Z]))[A-Za-z0-9+/._~-]{12,}|[A-Za-z0-9+/._~-]{20,})=*"
 )
+_URL_START = "://"
 _URL = r"(://[^\s/:@]*:)[^\s/@]+(@)"  # without the scheme: a search for it is quadratic
 
 # Small letters of which each key has some. Most texts have none of them, and are not searched further.
@@ -39,16 +40,12 @@ _HINTS = ("sk-", "k_live_", "k_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "
           "asia", "aiza", "ya29.", "eyj", "-----begin", "bearer", "basic", "://")  # fmt: skip
 _HINT_BYTES = tuple(hint.encode() for hint in _HINTS)
 
-# How the end of a text begins a key of which the rest is still to come, in the characters of its last word.
-_WORD_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+/=~"
-_STARTS = r"(?<![A-Za-z0-9])(?:sk-|[rs]k_(?:live|test)_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|hf_|npm_|pypi-|AKIA|ASIA|AIza|ya29\.|eyJ)"
-_BLANKS = " \n\t"
-_SCHEMES = r"\b(?i:bearer|basic)\s+\Z"
-_OPEN_MAX = 16_000  # characters of a secret that continues
-_SCHEME_LENGTH_MAX = 20  # of a scheme and the blanks after it
-_BLOCK, _PLACE = "-----BEGIN ", "://"
-_OPEN_BLOCK = r"-----BEGIN [A-Z ]*(?:-{1,4}|-----[^-]*)?"
-_OPEN_URL = r"://[^\s/@]*"
+# How the beginning of a text ends in a key that continues after a character that is no part of a word.
+_WORD_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+/=~:"
+_OPEN_BLOCK = r"(?<![A-Za-z0-9])-----BEGIN [A-Z ]*(?:PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*)?)?\Z"
+_OPEN_SCHEME = r"(?<![A-Za-z0-9_])(?i:bearer|basic)\s+\Z"
+_OPEN_URL = r"://[^\s/@]*\Z"
+_OPEN_MAX = 16_000  # characters that are kept back
 
 
 def without_secrets(value: Any) -> Any:
@@ -72,29 +69,23 @@ def json_without_secrets(value: Any) -> bytes:
     return msgspec.json.encode(without_secrets(msgspec.json.decode(data)))
 
 
-def clean_and_open(text: str) -> tuple[str, str]:
-    """Divide the beginning of a text: what is complete, with stars in place of secrets, and an end that may become a secret when it continues."""
-    text = redacted_text(text)
-    start = _start_of_open_key(text)
-    if (earlier := start_of_open_secret(text)) < start:
-        start = _start_of_open_key(text[:earlier])  # the end of a key may be the beginning of a secret
-    if len(text) - start > _OPEN_MAX:
-        start = len(text)
-    return text_without_secrets(text[:start]), text[start:]
-
-
 class StreamedText:
-    """A text that arrives in pieces, with stars in place of secrets. Its last word is kept back, because the next piece may make it a key."""
+    """A text that arrives in pieces, with stars in place of secrets. Its last word is kept back, because the next piece may make it a key.
+
+    The pieces together are what `text_without_secrets` returns of the whole text, unless a secret is longer than 16,000 characters.
+    """
 
     def __init__(self) -> None:
         self._rest = ""
 
     def add(self, text: str) -> str:
         """Return what can be printed now."""
-        clean, rest = clean_and_open(self._rest + text)
-        word = max(map(clean.rfind, _BLANKS)) + 1
-        self._rest = clean[word:] + rest
-        return clean[:word]
+        text = self._rest + text
+        end = _complete_length(text)
+        if len(text) - end > _OPEN_MAX:
+            end = len(text)
+        self._rest = text[end:]
+        return text_without_secrets(text[:end])
 
     def end(self) -> str:
         """Return what was kept back."""
@@ -102,19 +93,30 @@ class StreamedText:
         return text_without_secrets(text)
 
 
+def _complete_length(text: str) -> int:
+    """How many characters of a text can be redacted without those that follow: they end between two words, and in no secret."""
+    end = start_of_open_secret(text)
+    while True:
+        end = len(text[:end].rstrip(_WORD_CHARACTERS))
+        earlier = start_of_divided_secret(text, end)
+        if earlier == end:
+            earlier = _start_of_open_key(text[:end])
+        if earlier == end:
+            return end
+        end = earlier
+
+
 def _start_of_open_key(text: str) -> int:
-    block = text.rfind(_BLOCK)
-    if block >= 0 and re.fullmatch(_OPEN_BLOCK, text[block:]):
-        return block
-    place = text.rfind(_PLACE)
-    if place >= 0 and re.fullmatch(_OPEN_URL, text[place:]):
-        return place
-    word = len(text.rstrip(_WORD_CHARACTERS))
-    before = max(0, word - _SCHEME_LENGTH_MAX)
-    if (scheme := re.search(_SCHEMES, text[before:word])) is not None:
-        return before + scheme.start()
-    start = re.search(_STARTS, text[word:])
-    return len(text) if start is None else word + start.start()
+    """The position from which on a text between two words may become a key when it continues; its length if there is none."""
+    if not _may_have_keys(text, _HINTS):
+        return len(text)
+    clean = redacted_text(text)
+    if re.search(_OPEN_BLOCK, clean):
+        return text.rindex("-----BEGIN ")
+    clean = re.sub(_KEYS, STARS, clean)
+    if (scheme := re.search(_OPEN_SCHEME, clean)) is not None:
+        return len(text) - len(scheme[0])
+    return text.rindex(_URL_START) if re.search(_OPEN_URL, _text_without_keys(clean)) else len(text)
 
 
 def _may_have_keys(text: Any, hints: tuple[Any, ...]) -> bool:
@@ -124,7 +126,7 @@ def _may_have_keys(text: Any, hints: tuple[Any, ...]) -> bool:
 
 
 def _text_without_keys(text: str) -> str:
-    if len(text) < _LENGTH_MIN or not _may_have_keys(text, _HINTS):
+    if (len(text) < _LENGTH_MIN and _URL_START not in text) or not _may_have_keys(text, _HINTS):
         return text
     found = re.sub(_BEARER, rf"\g<1> {STARS}", re.sub(_KEYS, STARS, text))
     return re.sub(_URL, rf"\g<1>{STARS}\g<2>", found)

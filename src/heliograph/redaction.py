@@ -122,6 +122,14 @@ def start_of_open_secret(text: str) -> int:
     return len(text) - longest
 
 
+def start_of_divided_secret(text: str, end: int) -> int:
+    """The position at which a known secret starts of which only a part is before `end`; `end` if there is none."""
+    for found in _kept.pattern.finditer(text) if _kept.pattern is not None and not is_clean(text) else ():
+        if found.start() < end < found.end():
+            return found.start()
+    return end
+
+
 def guard_logs() -> None:
     """Redact the records of Heliograph's loggers, for every handler."""
     for name in (*LOGGERS, "asyncio"):

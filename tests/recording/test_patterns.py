@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heliograph.adapters.signal_lines import SignalLines
 from heliograph.key_patterns import StreamedText, json_without_secrets, text_without_secrets, without_secrets
+from heliograph.redaction import keep_out
 from tests.rules.playback_kit import signal
 
 KEY = "a1B2" * 10
@@ -71,10 +75,51 @@ def test_long_text_takes_time_in_proportion_to_its_length() -> None:
 def test_no_piece_of_a_streamed_text_has_a_part_of_a_key(key: str) -> None:
     text = f"say {key} twice, and {key}"
     for size in (1, 2, 3, 7):
-        streamed = StreamedText()
-        pieces = [streamed.add(text[place : place + size]) for place in range(0, len(text), size)]
-        found = "".join([*pieces, streamed.end()])
+        found = streamed([text[place : place + size] for place in range(0, len(text), size)])
         assert secret_of(key) not in found
-        assert (found, streamed.end()) == (text_without_secrets(text), "") or key.startswith("-----"), (
-            "of a block, the last line may stay"
-        )
+        assert found == text_without_secrets(text)
+
+
+# Whole keys, their parts, and what stands between them. No text without a key contains `Canary`.
+CANARY = "Canary1234" * 4
+PARTS = [
+    *KEYS, f"sk-{CANARY}", f"Bearer {CANARY}", f"amqp://ann:{CANARY}@host", f'amqp://ann:{CANARY}"{CANARY}@host',
+    f"-----BEGIN PRIVATE KEY-----\n{CANARY} {CANARY}\n-----END PRIVATE KEY-----", "first Known Secret!", "Known Secret!!", "Known",
+    "sk-", "bearer", "Basic  ", "://", "://ann:", "-----BEGIN ", "PRIVATE KEY-----", "-----END ", "-", ":", "/", "@", "_", "x", "abc123", "=",
+    " ", "  ", "\n", "\t", '"', ",", "é", "字", "word", "two words ",
+]  # fmt: skip
+
+
+@given(parts=st.lists(st.sampled_from(PARTS), max_size=8), cuts=st.lists(st.integers(0, 400), max_size=12))
+def test_streamed_text_is_redacted_like_the_whole_text_however_it_is_divided(parts: list[str], cuts: list[int]) -> None:
+    keep_out("first Known Secret!", "Known Secret!!")
+    text = "".join(parts)
+    whole = text_without_secrets(text)
+    places = sorted({0, *(place for place in cuts if place < len(text)), len(text)})
+    assert streamed([text[start:end] for start, end in pairwise(places)]) == whole
+    assert streamed(list(text)) == whole
+
+
+@given(
+    parts=st.lists(st.sampled_from([part for part in PARTS if "Canary" in part]), min_size=1, max_size=4),
+    size=st.integers(1, 40),
+)
+def test_no_key_between_words_is_printed(parts: list[str], size: int) -> None:
+    text = " and ".join(parts)
+    assert "Canary" not in streamed([text[place : place + size] for place in range(0, len(text), size)])
+
+
+def test_word_of_more_than_16000_characters_is_printed_before_it_ends() -> None:
+    text = StreamedText()
+    assert text.add("a" * 16_000) == ""
+    assert text.add("a") == "a" * 16_001
+
+
+def streamed(pieces: list[str]) -> str:
+    """What is printed of a text that arrives in pieces."""
+    text = StreamedText()
+    return "".join([*map(text.add, pieces), text.end(), text.end()])
+
+
+def test_short_password_of_a_url_is_replaced() -> None:
+    assert text_without_secrets("a://b:c@d") == "a://b:***@d"

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from datetime import datetime
 
 from heliograph.error_text import printable, safe_repr
-from heliograph.key_patterns import clean_and_open, text_without_secrets
+from heliograph.key_patterns import StreamedText
 from heliograph.signals.model import Signal
 from heliograph.signals.signal_text import WHOLE, clock, line_payload, text_of
 from heliograph.signals.trace import DELTA_NAMES
 
 TEXT_WIDTH = 100
-_AHEAD = 16  # characters that follow the end of a line within a word: a key that begins in the line has begun to be one
 
 
 class SignalLines:
@@ -26,8 +25,8 @@ class SignalLines:
         self._write = write
         self._width = width
         self._has_ids = has_ids
-        # (run, agent, name): the time of the first unwritten delta, and the text since then
-        self._texts: dict[tuple[str, str, str], tuple[datetime, str]] = {}
+        # (run, agent, name): the time of the first unwritten delta, the text, and the line that has no end yet
+        self._texts: dict[tuple[str, str, str], tuple[datetime, StreamedText, str]] = {}
 
     def show(self, signal: Signal) -> None:
         """Write the lines that the signal completes."""
@@ -44,19 +43,17 @@ class SignalLines:
 
     def _add(self, delta: Signal) -> None:
         key = (delta.run_id, delta.agent or "", delta.name)
-        at, text = self._texts.get(key, (delta.timestamp, ""))
-        # divided before it is broken into lines: the end of a line may be in the middle of a secret
-        clean, rest_of_secret = clean_and_open(text + text_of(delta.payload))
-        *ready, rest = _wrapped(clean)
-        rest += rest_of_secret
+        at, streamed, line = self._texts.get(key, (delta.timestamp, StreamedText(), ""))
+        # redacted before it is broken into lines: the end of a line may be in the middle of a secret
+        *ready, line = _wrapped(line + streamed.add(text_of(delta.payload)))
         for each in ready:
             self._text(at, delta.name, key[1], each)
-        self._texts[key] = (delta.timestamp if ready else at, rest)
+        self._texts[key] = (delta.timestamp if ready else at, streamed, line)
 
     def _flush(self, run_id: str, agent: str) -> None:
         for key in [key for key in self._texts if key[:2] == (run_id, agent)]:
-            at, text = self._texts.pop(key)
-            for each in _wrapped(text_without_secrets(text)):
+            at, streamed, line = self._texts.pop(key)
+            for each in _wrapped(line + streamed.end()):
                 if each.strip():
                     self._text(at, key[2], agent, each)
 
@@ -74,10 +71,7 @@ def _wrapped(text: str) -> list[str]:
     """`text` at its line ends, and before the last space that fits; the last piece is not complete yet."""
     *pieces, rest = text.split("\n")
     while len(rest) > TEXT_WIDTH:
-        at = rest.rfind(" ", 1, TEXT_WIDTH)
-        if at < 0 and len(rest) <= TEXT_WIDTH + _AHEAD:
-            break
-        at = TEXT_WIDTH if at < 0 else at + 1
+        at = rest.rfind(" ", 1, TEXT_WIDTH) + 1 or TEXT_WIDTH
         pieces.append(rest[:at])
         rest = rest[at:]
     return [*pieces, rest]
