@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from heliograph.redaction import STARS, is_clean, redacted, redacted_text, start_of_divided_secret, start_of_open_secret
+from heliograph.redaction import (
+    STARS,
+    is_clean,
+    redacted,
+    redacted_text,
+    start_of_divided_secret,
+    start_of_open_secret,
+    with_clean_keys,
+)
 
 _LENGTH_MIN = 16  # a shorter text contains no key, but may contain the password of a URL
 # Patterns are compiled by their first use: most commands need none.
@@ -136,7 +144,7 @@ def _without_keys(value: Any) -> Any:
     if isinstance(value, str):
         return _text_without_keys(value)
     if isinstance(value, dict):
-        return {_without_keys(key): _without_keys(item) for key, item in value.items()}
+        return with_clean_keys(value, _without_keys)
     if isinstance(value, list | tuple):
         return [_without_keys(item) for item in value]
     return value

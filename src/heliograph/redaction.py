@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
@@ -85,10 +85,27 @@ def redacted(value: Any) -> Any:
     if isinstance(value, str):
         return redacted_text(value)
     if isinstance(value, dict):
-        return {redacted(key): redacted(item) for key, item in value.items()}
+        return with_clean_keys(value, redacted)
     if isinstance(value, list | tuple):
         return [redacted(item) for item in value]
     return value
+
+
+def with_clean_keys(value: dict[Any, Any], clean: Callable[[Any], Any]) -> dict[Any, Any]:
+    """Clean the keys and the items of an object. Further keys that become the same have a number: `***`, `*** (2)`."""
+    found = {clean(key): clean(item) for key, item in value.items()}
+    if len(found) == len(value):
+        return found
+    names: dict[Any, Any] = {key: key for key in value if clean(key) == key}
+    taken = set(names)
+    for key in sorted(value.keys() - names.keys(), key=str):  # an object has its numbers in any order of its keys
+        name, number = clean(key), 1
+        while name in taken:
+            number += 1
+            name = f"{clean(key)} ({number})"
+        taken.add(name)
+        names[key] = name
+    return {names[key]: clean(item) for key, item in value.items()}
 
 
 def redacted_json(value: Any) -> bytes:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from heliograph.cli import diff as diff_module
+from heliograph.cli import signal_source
+from heliograph.cli.arguments import run_or_file
 from heliograph.cli.signal_source import RecordingSource, open_sources, signals_of
-from heliograph.errors import NotFound
+from heliograph.errors import InvalidInput, NotFound
 from heliograph.recording import file as file_module
 from heliograph.recording.file import RecordingRejected, header_of, write_recording
 from heliograph.recording.recording import Recording
@@ -90,6 +92,41 @@ async def test_file_of_a_recording_is_read_without_a_database(tmp_path: Path, mo
         assert (source.name, source.has_ended) == ("r.jsonl", True)
         assert [each.seq async for each in signals_of(source)] == list(range(5, 2010))
         assert [each.seq for each in await again.page()][:1] == [5]
+
+
+@pytest.mark.parametrize("code", ["unknown_run", "no_data"])
+async def test_file_without_a_suffix_is_read_if_no_run_has_its_name(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Runs:
+        async def run(self, run_id: str) -> Namespace:
+            if run_id != "first":
+                raise NotFound(f"no run {run_id}", code="unknown_run")
+            return Namespace(run_id=run_id, status="ended")
+
+    @asynccontextmanager
+    async def opened(wanted: str) -> AsyncIterator[Runs]:
+        if code == "no_data":
+            raise NotFound("there is no database", code=code)
+        yield Runs()
+
+    monkeypatch.setattr(signal_source, "open_existing", opened)
+    monkeypatch.chdir(tmp_path)
+    recording = Recording(header_of("app", "r", "success", None, ()), [signal(1, "a:x", "poet")], [], [], frozenset())
+    for name in ("oil", "first", "two words"):
+        write_recording(recording, tmp_path / name)
+    async with open_sources("oil", "oil") as sources:
+        assert [type(source) for source in sources] == [RecordingSource, RecordingSource]
+    assert "oil is not the id of a run; the file of this name is read" in capsys.readouterr().err
+    with pytest.raises(NotFound) as caught:
+        async with open_sources("oil", "gas"):
+            raise AssertionError("there is neither a run nor a file")
+    assert caught.value.code == code
+    async with open_sources("first") as (source,):
+        assert isinstance(source, RecordingSource) == (code == "no_data"), "a run has the first claim to its name"
+    assert run_or_file("RUN|FILE")("two words") == "./two words"
+    with pytest.raises(InvalidInput):
+        run_or_file("RUN|FILE")("three words")
 
 
 async def test_recording_is_read_page_by_page_and_checked_to_its_end(

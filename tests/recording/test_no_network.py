@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -172,6 +173,62 @@ def test_thread_of_a_replay_reaches_nothing_after_it_and_a_pool_has_its_network_
         pool.submit(lambda: connect(server).close()).result()
         server.accept()[0].close()
         pool.shutdown()
+
+
+class Sender:
+    """A background thread of a module, which the first message starts."""
+
+    def __init__(self, address: Any):
+        self._address = address
+        self._messages = SimpleQueue[Future[None] | None]()
+        self.thread = threading.Thread(target=self._send, daemon=True)
+
+    def send(self) -> None:
+        """Connect in the background. Raises the error of the connection."""
+        if not self.thread.is_alive():
+            self.thread.start()
+        sent = Future[None]()
+        self._messages.put(sent)
+        sent.result()
+
+    def end(self) -> None:
+        self._messages.put(None)
+        self.thread.join()
+
+    def _send(self) -> None:
+        while (message := self._messages.get()) is not None:
+            try:
+                socket.create_connection(self._address).close()
+                message.set_result(None)
+            except OSError as error:
+                message.set_exception(error)
+
+
+@pytest.mark.proves("P-28")
+def test_background_thread_that_a_replay_has_started_works_for_a_later_live_run(recording: Recording) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        sender = Sender(server.getsockname())
+        app = app_of(sender.send)
+        first = replay_recording(recording, app.workflow).first
+        assert first is not None
+        assert first.message.startswith("the code looks up 127.0.0.1")
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        record_simulated(app, 1)
+        server.accept()[0].close()
+        sender.end()
+
+
+@pytest.mark.proves("P-28")
+def test_pool_of_a_module_reaches_nothing_when_a_part_is_replayed_again(recording: Recording) -> None:
+    with ThreadPoolExecutor(1) as pool, socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        first = replay_recording(recording, app_of(lambda: pool.submit(connect, server).result()).workflow).first
+        assert first is not None
+        assert first.message.startswith("the code looks up 127.0.0.1 outside of a step")
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 @pytest.mark.proves("P-28")

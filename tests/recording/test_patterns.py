@@ -123,3 +123,21 @@ def streamed(pieces: list[str]) -> str:
 
 def test_short_password_of_a_url_is_replaced() -> None:
     assert text_without_secrets("a://b:c@d") == "a://b:***@d"
+
+
+def test_keys_of_an_object_that_become_the_same_have_numbers_in_any_order() -> None:
+    keep_out("a-known-secret-a", "a-known-secret-b")
+    items = {
+        f"sk-{KEY}A": 1,
+        f"sk-{KEY}B": 2,
+        "a-known-secret-b": 3,
+        "***": 0,
+        "*** (3)": 4,
+        "a-known-secret-a": {"x": 5},
+    }
+    found = without_secrets(items)
+    assert sorted(found) == ["***", "*** (2)", "*** (3)", "*** (4)", "*** (5)", "*** (6)"]
+    assert (found["***"], found["*** (3)"]) == (0, 4)
+    assert sorted(map(str, found.values())) == sorted(map(str, items.values())), "nothing is lost"
+    assert without_secrets(dict(reversed(items.items()))) == found == without_secrets(found)
+    assert json.loads(json_without_secrets({"of": items})) == {"of": found}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -68,9 +69,25 @@ def reference(option: str) -> Callable[[str], str]:
 
 
 def run_or_file(option: str) -> Callable[[str], str]:
-    """A parser of the id of a run, or of the path of a file: an id has no dot and no slash."""
+    """A parser of the id of a run, or of the path of a file: an id has no dot and no slash. An existing file that cannot be an id has a slash afterwards."""
     read_id = reference(option)
-    return lambda text: text if is_file_name(text) else read_id(text)
+
+    def read(text: str) -> str:
+        if is_file_name(text):
+            return text
+        try:
+            return read_id(text)
+        except InvalidInput:
+            if not is_file(text):
+                raise
+            return os.path.join(os.curdir, text)
+
+    return read
+
+
+def is_file(text: str) -> bool:
+    """Whether there is a file of this name."""
+    return os.path.isfile(text)
 
 
 def is_file_name(text: str) -> bool:

@@ -7,9 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import chain, islice
 from typing import Protocol
 
-from heliograph.cli.arguments import is_file_name
+from heliograph.cli.arguments import is_file, is_file_name
 from heliograph.cli.existing_database import open_existing
+from heliograph.cli.output import note
+from heliograph.errors import NotFound
 from heliograph.ledger.reader import Reader
+from heliograph.ledger.rows import RunRow
 from heliograph.signals.model import Signal
 
 _PAGE = 1000
@@ -68,19 +71,26 @@ async def signals_of(source: SignalSource) -> AsyncIterator[Signal]:
 async def open_sources(*names: str, edited: bool = False) -> AsyncIterator[list[SignalSource]]:
     """Open runs by their ids, and recordings by their files. edited: accept files that were changed by hand.
 
-    Raises NotFound (`unknown_run`, `no_data`), and the errors of `read_recording`. The database is opened only for runs.
+    A name without a dot and a slash is the id of a run; if there is none, it is a file of this name. Raises NotFound (`unknown_run`, `no_data`), and the errors of `read_recording`. The database is opened only for runs.
     """
     async with AsyncExitStack() as stack:
         found: list[SignalSource] = []
         reader: Reader | None = None
         for name in names:
-            if is_file_name(name):
-                recording = RecordingSource(name, edited=edited)
-                stack.callback(recording.close)
-                found.append(recording)
+            run: RunRow | None = None
+            if not is_file_name(name):
+                try:
+                    if reader is None:
+                        reader = await stack.enter_async_context(open_existing(f"run {name}"))
+                    run = await reader.run(name)
+                except NotFound as error:
+                    if error.code == "pruned_run" or not is_file(name):
+                        raise
+                    note(f"{name} is not the id of a run; the file of this name is read")
+            if reader is not None and run is not None:
+                found.append(RunSource(reader, run.run_id, has_ended=run.status == "ended"))
                 continue
-            if reader is None:
-                reader = await stack.enter_async_context(open_existing(f"run {name}"))
-            run = await reader.run(name)
-            found.append(RunSource(reader, run.run_id, has_ended=run.status == "ended"))
+            recording = RecordingSource(name, edited=edited)
+            stack.callback(recording.close)
+            found.append(recording)
         yield found

@@ -11,8 +11,9 @@ import os
 import sys
 import threading
 from asyncio import base_events
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import thread as pool_threads
+from contextlib import contextmanager
 from functools import cache, partial, wraps
 from typing import Any, NoReturn
 
@@ -60,6 +61,8 @@ class DetachedLoop(base_events.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.attempt: str | None = None
+        self.replay = _present.replay or _Replay()
+        self.replay.loop = self
         _forbid_outside()
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
@@ -88,14 +91,43 @@ class DetachedLoop(base_events.BaseEventLoop):
         raise AssertionError("the hook has forbidden it")
 
 
+class _Replay:
+    """One replay. loop: that of its present part. is_over: set by `one_replay`; a loop outside of it is a replay by itself."""
+
+    loop: DetachedLoop
+    is_over: bool | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.loop.is_closed() if self.is_over is None else self.is_over
+
+
+class _Present(threading.local):
+    """The replay of which this thread makes the loops."""
+
+    replay: _Replay | None = None
+
+
 class _Guarded(threading.local):
     """The replay whose code has started this thread. is_shared: the thread may have other work after the replay."""
 
-    loop: DetachedLoop | None = None
+    replay: _Replay | None = None
     is_shared = False
 
 
+_present = _Present()
 _guarded = _Guarded()
+
+
+@contextmanager
+def one_replay() -> Iterator[None]:
+    """Count the loops that this thread makes as one replay: a part may be replayed again, with the threads that it has started before."""
+    replay, before = _Replay(), _present.replay
+    _present.replay, replay.is_over = replay, False
+    try:
+        yield
+    finally:
+        _present.replay, replay.is_over = before, True
 
 
 @cache
@@ -127,16 +159,16 @@ def _start_of(start: Callable[[threading.Thread], None]) -> Callable[[threading.
     @wraps(start)
     def guarded_start(self: threading.Thread) -> None:
         if (loop := _loop_of_thread()) is not None:
-            # threads of a pool may be used again after the replay; any other thread continues the work of the replayed turn
-            is_shared = getattr(self, "_target", None) is getattr(pool_threads, "_worker", self)
-            self.run = partial(_run_guarded, loop, self.run, is_shared)  # type: ignore[method-assign]
+            # daemons and threads of a pool may have other work after the replay; any other thread ends with the work of the replayed turn
+            is_shared = self.daemon or getattr(self, "_target", None) is getattr(pool_threads, "_worker", self)
+            self.run = partial(_run_guarded, loop.replay, self.run, is_shared)  # type: ignore[method-assign]
         start(self)
 
     return guarded_start
 
 
-def _run_guarded(loop: DetachedLoop, run: Callable[[], None], is_shared: bool) -> None:
-    _guarded.loop, _guarded.is_shared = loop, is_shared
+def _run_guarded(replay: _Replay, run: Callable[[], None], is_shared: bool) -> None:
+    _guarded.replay, _guarded.is_shared = replay, is_shared
     run()
 
 
@@ -150,8 +182,8 @@ def _loop_of_thread() -> DetachedLoop | None:
     loop = asyncio._get_running_loop()
     if isinstance(loop, DetachedLoop):
         return loop
-    found = _guarded.loop
-    return None if found is not None and _guarded.is_shared and found.is_closed() else found
+    replay = _guarded.replay
+    return None if replay is None or (_guarded.is_shared and replay.has_ended) else replay.loop
 
 
 def _forbid(loop: DetachedLoop, action: str) -> NoReturn:
