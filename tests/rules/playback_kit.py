@@ -29,7 +29,7 @@ def signal(
 HOSTILE: st.SearchStrategy[Any] = st.sampled_from(
     [None, 7, "text", [1], {}, {"content": 3}, {"content": "\x1b]0;x\x07"}, {"id": 1}, {"id": ["x"], "usage": 1}, {"agent": 5},
      {"usage": {"inputTokens": True, "outputTokens": -4, "costUsd": "free"}}, {"usage": {"inputTokens": 10**30}},
-     {"fraction": "half"}, {"outcome": ["x"]}, {"outcome": "odd"}, {"state": 4}, {"decision": 0}, {"content": "x", "offset": "y"}]
+     {"fraction": "half"}, {"value": {"/a": 1}, "parts": True}, {"outcome": ["x"]}, {"outcome": "odd"}, {"state": 4}, {"decision": 0}, {"content": "x", "offset": "y"}]
 )  # fmt: skip
 NAMES = ("workflow:start", "workflow:forked", "workflow:terminating", "workflow:end", "agent:activated", "agent:skipped", "agent:completed", "agent:failed",
          "agent:progress", "harness:start", "harness:end", "harness:error", "text:delta", "text:complete", "thinking:delta",

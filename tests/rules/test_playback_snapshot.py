@@ -14,7 +14,7 @@ from heliograph.playback import log as log_module
 from heliograph.playback.snapshot import Snapshot
 from heliograph.playback.timeline import Timeline
 from heliograph.signals.model import Signal, Source
-from heliograph.types import Json
+from heliograph.types import Json, JsonObject
 from tests.rules.playback_kit import plain_fold, signal, sound_logs, wild_logs
 
 
@@ -94,6 +94,19 @@ def test_list_at_a_position_is_rebuilt_from_its_parts() -> None:
     assert [timeline.snapshot(seq).state for seq in (2, 3, 4, 5, 6, 8)] == [
         {"a": [0, 1]}, {"a": [0, 1], "b": [5]}, {"a": [0, 1, 2], "b": [5]}, {"a": [0, 1, 2], "b": [5, 6]}, {"a": [], "b": [5, 6]},
         {"a": [9], "b": [8, 7]},
+    ]  # fmt: skip
+
+
+@pytest.mark.proves("SIG-02")
+def test_object_at_a_position_is_rebuilt_from_its_parts() -> None:
+    parts: JsonObject = {"value": {"/m/1": 5}, "parts": True}
+    timeline = timeline_of([
+        signal(1, "workflow:start", payload={"state": {"a": {"m": [4], "n": 0}}}), signal(2, "state:a:changed", "x", 1, parts),
+        signal(3, "state:a:changed", "x", 1, {"value": {"/k": 6}, "parts": True, "removed": ["/n", "/m/1"]}),
+        signal(4, "state:b:changed", "x", 1, {"value": {"/k": 6}, "parts": True}),
+    ])  # fmt: skip
+    assert [timeline.snapshot(seq).state for seq in (2, 3, 4)] == [
+        {"a": {"m": [4, 5], "n": 0}}, {"a": {"m": [4], "k": 6}}, {"a": {"m": [4], "k": 6}, "b": {"k": 6}},
     ]  # fmt: skip
 
 

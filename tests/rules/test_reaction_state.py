@@ -47,6 +47,20 @@ def test_list_that_grows_is_recorded_by_its_new_items() -> None:
     assert run.view.state["notes"] == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
+@pytest.mark.proves("SIG-34")
+def test_object_that_grows_is_recorded_by_its_new_members() -> None:
+    writer = agent(
+        "writer", [*START, "state:notes:changed"], updates="notes", when=lambda state: len(state["notes"]) < 4
+    )
+    run = Run(workflow(writer, reducers={"notes": lambda old, new: {**old, **new}}), {"notes": {"a": 0}})
+    for key in "bcd":
+        run.end("writer", {key: [key]})
+    assert [signal.payload for signal in run.named("state:notes:changed")] == [
+        {"value": {f"/{key}": [key]}, "parts": True} for key in "bcd"
+    ]
+    assert run.view.state["notes"] == {"a": 0, "b": ["b"], "c": ["c"], "d": ["d"]}
+
+
 @pytest.mark.parametrize("value", [None, False, 0, ""])
 def test_new_key_is_a_change_for_any_value(value: Any) -> None:
     run = Run(workflow(agent("writer", START, updates="text")))

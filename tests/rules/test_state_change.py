@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import msgspec
@@ -11,20 +12,54 @@ from hypothesis import strategies as st
 
 from heliograph.signals.state_change import change_payload, changed_key, changed_value
 
-VALUES: Any = st.one_of(st.none(), st.integers(0, 2), st.text(max_size=1), st.lists(st.integers(0, 1), max_size=4))
+LEAVES: Any = st.one_of(st.none(), st.booleans(), st.integers(0, 2), st.text(max_size=1))
+KEYS: Any = st.sampled_from(["", "a", "b/c", "~1", "0", "1"])
+VALUES: Any = st.recursive(
+    LEAVES, lambda each: st.lists(each, max_size=4) | st.dictionaries(KEYS, each, max_size=4), max_leaves=12
+)
 
 
 @pytest.mark.proves("SIG-02", "SIG-34")
 @given(st.lists(VALUES, max_size=6))
 def test_value_is_rebuilt_from_its_changes(values: list[Any]) -> None:
-    rebuilt = before = None
+    rebuilt: Any = None
+    before: Any = None
     for after in values:
         payload = change_payload(before, after)
-        rebuilt, before = changed_value(rebuilt, payload), after
-        assert rebuilt == after
-        assert len(payload["value"] if isinstance(payload["value"], list) else []) <= len(
-            after if isinstance(after, list) else []
-        )
+        given = copy.deepcopy((rebuilt, payload))
+        stored = msgspec.json.decode(
+            msgspec.json.encode(payload, order="sorted")
+        )  # a log does not keep the order of keys
+        earlier, rebuilt, before = rebuilt, changed_value(rebuilt, stored), after
+        assert msgspec.json.encode(rebuilt, order="sorted") == msgspec.json.encode(after, order="sorted")
+        assert (earlier, payload) == given, "values of the log do not change"
+
+
+GROWN: dict[str, Any] = {
+    "a list": lambda n: [_message(i) for i in range(n)],
+    "an object by ids": lambda n: {f"id_{i:05}": _message(i) for i in range(n)},
+    "a list in an object": lambda n: {"topic": "tides", "messages": [_message(i) for i in range(n)], "count": n},
+    "lists in an object by ids": lambda n: {f"user_{u}": [_message(i) for i in range(u, n, 3)] for u in range(3)},
+    "an item of a list": lambda n: [{"name": "first"}, {"messages": [_message(i) for i in range(n)]}, {"name": "last"}],
+    "a deep object": lambda n: {"rooms": {"one": {"seen": {f"id_{i:05}": i for i in range(n)}}}, "open": True},
+}
+
+
+def _message(number: int) -> dict[str, Any]:
+    return {"role": "user", "text": f"message {number:05} of a conversation that goes on"}
+
+
+@pytest.mark.proves("SIG-34", "P-52")
+@pytest.mark.parametrize("grown", GROWN)
+def test_log_grows_with_what_is_new_in_a_value(grown: str) -> None:
+    value = GROWN[grown]
+    early = [_bytes_of_change(value, n) for n in range(4, 24)]
+    late = [_bytes_of_change(value, n) for n in range(980, 1000)]
+    assert sum(late) / sum(early) < 1.05
+
+
+def _bytes_of_change(value: Any, count: int) -> int:
+    return len(msgspec.json.encode(change_payload(value(count), value(count + 1))))
 
 
 @pytest.mark.parametrize(
@@ -40,6 +75,17 @@ def test_value_is_rebuilt_from_its_changes(values: list[Any]) -> None:
         ([0, 1], [0, True, 2], {"value": [True, 2], "from_index": 1}),
         ([{"a": [1]}], [{"a": [True]}], {"value": [{"a": [True]}]}),
         ([1, "a"], [1.0, "a", 2], {"value": [2], "from_index": 2}),
+        ([1, 2, 3], [1, 5, 3], {"value": {"/1": 5}, "parts": True}),
+        ([[1], 2], [[1, 3], 2], {"value": {"/0/1": 3}, "parts": True}),
+        ([[1], [2]], [[1, 3], [2, 4]], {"value": [[1, 3], [2, 4]]}),
+        ({"a": 1}, {"a": 1, "b": 2}, {"value": {"/b": 2}, "parts": True}),
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3}, {"value": {"a": 1, "b": 3}}),
+        ({"a": 1, "b": 2}, {"a": 1}, {"value": {}, "parts": True, "removed": ["/b"]}),
+        ({"a/b": [1], "n": 1}, {"a/b": [1, 2], "n": 2}, {"value": {"/a~1b/1": 2, "/n": 2}, "parts": True}),
+        ({"a": [1, 2, 3], "n": 1}, {"a": [1], "n": 1}, {"value": {}, "parts": True, "removed": ["/a/1"]}),
+        ({"a": {"x": 1}, "n": []}, {"a": {"x": True}, "n": []}, {"value": {"/a": {"x": True}}, "parts": True}),
+        ({"a": [1]}, {"a": [2]}, {"value": {"a": [2]}}),
+        ({}, {"a": 1}, {"value": {"a": 1}}),
     ],
 )  # fmt: skip
 @pytest.mark.proves("SIG-34")
@@ -53,13 +99,19 @@ def test_log_of_a_growing_list_grows_by_its_items() -> None:
 
 
 @pytest.mark.parametrize("payload", [None, 7, {"from_index": 1}, {"value": 5, "from_index": 1}, {"value": [5], "from_index": -1},
-                                     {"value": [5], "from_index": True}, {"value": [5], "from_index": "1"}])  # fmt: skip
+                                     {"value": [5], "from_index": True}, {"value": [5], "from_index": "1"}, {"value": {"a": 1}, "parts": True},
+                                     {"value": {"/0": 1}, "parts": 1}, {"value": {"/0": 1}, "parts": True, "removed": [1]}])  # fmt: skip
 def test_payload_of_another_origin_changes_the_whole_value(payload: Any) -> None:
     assert changed_value([1, 2], payload) == (payload.get("value") if isinstance(payload, dict) else None)
 
 
 def test_part_of_a_list_whose_beginning_is_unknown_is_what_is_known() -> None:
     assert changed_value(None, {"value": [3], "from_index": 2}) == [3]
+    assert changed_value(None, {"value": {"/a/b": 3, "/c": [4]}, "parts": True, "removed": ["/d"]}) == {
+        "a": {"b": 3},
+        "c": [4],
+    }
+    assert changed_value({"a": []}, {"value": {"/a/7": 3}, "parts": True, "removed": ["/a/9"]}) == {"a": [3]}
 
 
 def test_key_is_the_middle_of_the_name() -> None:

@@ -23,7 +23,7 @@ from heliograph.ids import signal_id, split_signal_id
 from heliograph.signals.model import Signal, Source
 from heliograph.signals.pattern import Pattern
 from heliograph.signals.payload import DEPTH_MAX, check_json
-from heliograph.signals.state_change import PREFIX, from_index
+from heliograph.signals.state_change import PREFIX, is_partial
 
 BLOCK = 512  # signals; the index of names has one entry per block and name
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -167,7 +167,7 @@ class SignalLog:
         return entry
 
     def change_before(self, seq: int) -> int | None:
-        """The position of the change that a partial change of a list continues: 0 if the log has none. None for a whole value."""
+        """The position of the change that a partial change of a value continues: 0 if the log has none. None for a whole value."""
         return self._continued.get(seq)
 
     def entry(self, seq: int) -> StoredEntry:
@@ -279,7 +279,7 @@ class SignalLog:
             blocks.append(block)
 
     def _index_change(self, entry: StoredOther) -> None:
-        if from_index(entry.payload):
+        if is_partial(entry.payload):
             self._continued[self.last_seq] = self._last_changes.get(entry.name, 0)
         self._last_changes[entry.name] = self.last_seq
 

@@ -246,7 +246,7 @@ class Snapshot:
         return state
 
     def _value_at(self, started: Json, seq: int) -> Json:
-        """The value after the change at `seq`: of a list, its parts from the last whole value on. started: the value of the start."""
+        """The value after the change at `seq`: its parts from the last whole value on. started: the value of the start."""
         log, changes = self._view.log, [seq]
         while (before := log.change_before(changes[-1])) is not None and before > self._start:
             changes.append(before)

@@ -20,9 +20,9 @@ from heliograph.reactive.workflow import Workflow
 from heliograph.recording.divergence import Divergence
 from heliograph.recording.ledger_parts import is_of_ledger
 from heliograph.recording.ledger_run import replays_from_ledger
-from heliograph.recording.list_changes import with_list_changes
 from heliograph.recording.new_activations import compared_reactions, new_activations
 from heliograph.recording.no_network import one_replay
+from heliograph.recording.partial_changes import with_partial_changes
 from heliograph.recording.policy import ReplayPolicy
 from heliograph.recording.recorded_runs import RecordedRuns
 from heliograph.recording.recording import Gap, Part, Recording
@@ -116,7 +116,7 @@ def _is_in_loop() -> bool:
 
 @one_replay()
 def _replay(recording: Recording, workflow: Workflow, policy: ReplayPolicy) -> ReplayResult:
-    recording = policy.applied_to(with_list_changes(recording))
+    recording = policy.applied_to(with_partial_changes(recording))
     own = replayable(policy.workflow_for(workflow, recording))
     if any(map(is_of_ledger, recording.parts)):
         return _replay_from_ledger(recording, own, policy)

@@ -1,4 +1,4 @@
-"""Parts of signals: their sources, patterns of their names, and a log drawn as a tree."""
+"""Parts of signals: their sources, patterns of their names, changes of the state, and a log drawn as a tree."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ TYPE_CHECKING = False  # type checkers assume True
 if TYPE_CHECKING:
     from heliograph.signals.model import Source
     from heliograph.signals.pattern import compile_pattern
+    from heliograph.signals.state_change import changed_value
     from heliograph.signals.trace import draw_tree
 
-__all__ = ["Source", "compile_pattern", "draw_tree"]
+__all__ = ["Source", "changed_value", "compile_pattern", "draw_tree"]
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(
@@ -19,6 +20,7 @@ if not TYPE_CHECKING:
         {
             "heliograph.signals.model": ("Source",),
             "heliograph.signals.pattern": ("compile_pattern",),
+            "heliograph.signals.state_change": ("changed_value",),
             "heliograph.signals.trace": ("draw_tree",),
         },
     )

@@ -211,6 +211,8 @@ CATALOG: tuple[Entry, ...] = (
         {
             "value": "any",
             "from_index?": "integer",
+            "parts?": "boolean",
+            "removed?": "list",
             "key?": "string",
             "previousValue?": "any",
             "oldValue?": "any",
@@ -219,7 +221,8 @@ CATALOG: tuple[Entry, ...] = (
         },
         "runtime",
         "A key of the state has a new value; the signal's name contains the key."
-        " With `from_index`, the value is a list that begins as it did before, and `value` has its items from that index on.",
+        " With `from_index`, the value is a list that begins as it did before, and `value` has its items from that index on."
+        " With `parts`, `value` has the new parts of a list or an object by their JSON pointers, and `removed` the pointers of what is gone.",
         "SIG-34, G-43",
     ),
     Entry(

@@ -1,40 +1,52 @@
-"""The payload of `state:<key>:changed`: the new value of a key, or of a list only its part from an index on. Pure.
+"""The payload of `state:<key>:changed`: the new value of a key, or of a list or an object only the parts that changed. Pure.
 
-A list that grows at its end is recorded by its new items. So a log grows with what is new, not with the whole list (decision 0145).
+A list that grows at its end is recorded by its new items, and other lists and objects by the places that differ. So a log grows with
+what is new, not with the whole value (decisions 0145 and 0180).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from heliograph.signals.value_parts import Parts, changed_parts, same_items, with_parts
 from heliograph.types import Json, JsonObject
 
 PREFIX, SUFFIX = "state:", ":changed"
 
 
 def change_payload(before: Json, after: Json) -> JsonObject:
-    """The payload for a changed value: {value}, or {value, from_index} for a list that begins as it did before.
+    """The payload for a changed value: `{value}`, or one that keeps a part of the value before.
 
-    before: None also for a key that the state did not have.
+    A list that begins as it did before has `{value, from_index}`. Any other list, or an object, has `{value, parts, removed}`: the value has
+    the new parts by their JSON pointers. before: None also for a key that the state did not have.
     """
-    same = _same_items(before, after) if isinstance(before, list) and isinstance(after, list) else 0
-    return {"value": after[same:], "from_index": same} if same and isinstance(after, list) else {"value": after}
+    found = changed_parts(before, after)
+    if found is None:
+        return {"value": after}
+    if isinstance(before, list) and isinstance(after, list) and (same := same_items(before, after)):
+        own = [path for path in found.changed if path.count("/") == 1]
+        if len(own) == len(found.changed) == len(after) - same:  # all that follows is new
+            return {"value": after[same:], "from_index": same}
+    removed: JsonObject = {"removed": [*found.removed]} if found.removed else {}
+    return {"value": found.changed, "parts": True, **removed}
 
 
 def changed_value(before: Json, payload: Any) -> Json:
-    """The value after a change. A list whose beginning is unknown has only the part that is recorded."""
+    """The value after a change. A value whose beginning is unknown has only the parts that are recorded."""
     if not isinstance(payload, dict):
         return None
-    index, value = from_index(payload), payload.get("value")
+    if _has_parts(payload):
+        return with_parts(before, Parts(payload["value"], payload.get("removed", [])))
+    value = payload.get("value")
+    index = _from_index(payload)
     if not index or not isinstance(value, list):
         return value
     return [*before[:index], *value] if isinstance(before, list) else value
 
 
-def from_index(payload: Any) -> int:
-    """How many items of a list a change has kept; 0 for a whole value."""
-    index = payload.get("from_index") if isinstance(payload, dict) else None
-    return index if type(index) is int and index > 0 else 0
+def is_partial(payload: Any) -> bool:
+    """Whether a change has only a part of the value, so that the value before is needed, too."""
+    return isinstance(payload, dict) and (_from_index(payload) > 0 or _has_parts(payload))
 
 
 def changed_key(name: str) -> str | None:
@@ -42,22 +54,18 @@ def changed_key(name: str) -> str | None:
     return name[len(PREFIX) : -len(SUFFIX)] if name.startswith(PREFIX) and name.endswith(SUFFIX) else None
 
 
-def _same_items(before: list[Json], after: list[Json]) -> int:
-    """How many items at the beginning are the same JSON. Most often all of the shorter list are."""
-    equal = shorter = min(len(before), len(after))
-    if before[:shorter] != after[:shorter]:
-        equal = next(n for n in range(shorter) if before[n] != after[n])
-    return next((n for n, each in enumerate(map(_has_other_booleans, before, after[:equal])) if each), equal)
+def _from_index(payload: dict[str, Any]) -> int:
+    """How many items of a list a change has kept; 0 for a whole value."""
+    index = payload.get("from_index")
+    return index if type(index) is int and index > 0 else 0
 
 
-def _has_other_booleans(before: Any, after: Any) -> bool:
-    """Whether two values that Python says are equal differ as JSON: True is equal to 1."""
-    kind = type(after)
-    if kind is list:
-        return any(map(_has_other_booleans, before, after))
-    if kind is not dict:
-        return (kind is bool) is not (type(before) is bool)
-    for key, each in after.items():  # noqa: SIM110  a loop is faster for short objects, of which lists have many
-        if type(each) is not str and _has_other_booleans(before[key], each):
-            return True
-    return False
+def _has_parts(payload: dict[str, Any]) -> bool:
+    """Whether a payload names places; one of another origin, whose keys are no pointers, has a whole value."""
+    value, removed = payload.get("value"), payload.get("removed", [])
+    return (
+        payload.get("parts") is True
+        and isinstance(value, dict)
+        and isinstance(removed, list)
+        and all(isinstance(path, str) and path.startswith("/") for path in (*value, *removed))
+    )

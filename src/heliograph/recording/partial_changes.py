@@ -1,4 +1,4 @@
-"""Changes of lists in a recording of an earlier version, as this version records them (decision 0145)."""
+"""Changes of the state in a recording of an earlier version, as this version records them (decisions 0145 and 0180)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from heliograph.signals.model import Signal
 from heliograph.signals.state_change import change_payload, changed_key, changed_value
 
 
-def with_list_changes(recording: Recording) -> Recording:
-    """The recording with the parts of lists in place of whole lists. Earlier versions recorded the whole list of each change."""
+def with_partial_changes(recording: Recording) -> Recording:
+    """The recording with the parts of values in place of whole values. Earlier versions recorded the whole value of each change."""
     signals = _changed(recording.signals)
     if signals == list(recording.signals):
         return recording
@@ -28,10 +28,9 @@ def _changed(signals: Sequence[Signal]) -> list[Signal]:
         if signal.name in ("workflow:start", "workflow:forked") and isinstance(payload, dict):
             state = dict(payload["state"]) if isinstance(payload.get("state"), dict) else state
         key = changed_key(signal.name)
-        if key is None or not isinstance(payload, dict):
+        if key is None or not isinstance(payload, dict) or "value" not in payload:
             found.append(signal)
             continue
         before, state[key] = state.get(key), changed_value(state.get(key), payload)
-        is_whole = payload.keys() == {"value"}
-        found.append(replace(signal, payload=change_payload(before, state[key])) if is_whole else signal)
+        found.append(replace(signal, payload=change_payload(before, state[key])))
     return found
