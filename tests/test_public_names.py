@@ -56,7 +56,7 @@ PUBLIC = {
         Recording RecordingOptions ReplayDiverged ReplayResult read_recording replay write_recording
     """,
     "heliograph.signal_handlers": "DelegationHandler FallbackHandler SignalHandler SignalHandlers ToolCallHandler",
-    "heliograph.signals": "Source compile_pattern draw_tree",
+    "heliograph.signals": "Source changed_value compile_pattern draw_tree",
     "heliograph.testing": """
         ApplicationServer CrashReport RecordedRun ServedApplication SignalMatch Simulation StubServer
         caused_by contains crash_at crash_at_every_await eventually in_order never serve signal simulate
