@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from heliograph import Reply
+from heliograph.cli.chat import _answer
+from heliograph.client import TextPiece
 from tests.faces.cli_support import HELIO, SECONDS, Shell
 from tests.faces.own_terminal import on_terminal
 
@@ -57,6 +62,20 @@ def test_invalid_line_of_a_pipe_is_an_error_and_the_next_lines_are_answered(tmp_
         assert [json.loads(line)["type"] for line in printed] == replies if options else printed == replies
         assert talked.returncode == 1
         assert [line[:7] for line in talked.stderr.decode().splitlines()] == ["error: "] * 3, talked.stderr
+
+
+async def test_reply_that_begins_again_is_printed_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    class Pending:
+        async def __aiter__(self) -> AsyncIterator[TextPiece]:
+            for content, offset in (("half a ", 0), ("a whole ", 0), ("reply", 8)):
+                yield TextPiece(content, offset)
+
+        async def reply(self) -> Reply:
+            return Reply("a whole reply", "a whole reply", "success", "turn_1")
+
+    pending: Any = Pending()
+    await _answer(pending, None, streams=True)
+    assert capsys.readouterr().out == "half a \na whole reply\n"
 
 
 @pytest.mark.more

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from heliograph import Heliograph, Session
+from heliograph.errors import HarnessError
 from heliograph.models import ModelReply, ModelRequest, ScriptedModel, TextDelta
 from heliograph.testing import ApplicationServer, RecordedRun, Simulation, crash_at_every_await, virtual_time
 
@@ -29,8 +30,9 @@ async def test_session_talks_to_a_stub_on_a_database(heliograph_app: Application
     async with heliograph_app(chat(), models=counting()) as app:
         async with app.session("anna") as session:
             await talk(session)
-        async with app.session("anna") as session:
-            assert [each.text for each in await session.history()][::2] == ["Hello", "Again"]
+        continued = await app.client.session(app.app, "anna")
+        assert (await continued.send("More")).text == "heard 5 messages"
+        assert [each.text for each in await continued.history()][::2] == ["Hello", "Again", "More"]
 
 
 class Endless:
@@ -72,6 +74,19 @@ async def conversation(sim: Simulation) -> list[str]:
 def test_message_is_answered_once_whichever_await_its_worker_dies_at() -> None:
     report = crash_at_every_await(conversation)
     assert report.crashes == report.awaits > 0
+
+
+@virtual_time
+async def test_pieces_of_a_reply_that_begins_again_have_the_offset_0(sim: Simulation) -> None:
+    failure = HarnessError("busy", recoverable=True)
+    model = ScriptedModel([[TextDelta("half a "), failure], [TextDelta("a whole "), TextDelta("reply")]])
+    async with sim.serve(chat(), models=model).session() as session:
+        pending = await session.post("Hello")
+        pieces = [(piece, piece.offset) async for piece in pending]
+        assert "".join(piece for piece, _ in pieces).endswith("a whole reply")
+        assert [piece for piece, offset in pieces if offset == 0][:1] == ["half a "]
+        assert sum(offset == 0 for _, offset in pieces) == 2
+        assert (await pending.reply()).text == "a whole reply"
 
 
 async def test_recorded_conversation_is_replayed_without_a_model(tmp_path: Path, heliograph_database_url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from heliograph.errors import HarnessError, InvalidInput
 from heliograph.policy.callbacks import UNTRIED_SECONDS_MAX, again_seconds
 from heliograph.policy.retry import RETRYABLE_ERRORS, RetryPolicy, jitter_of, narrowest, retry_policy
 from heliograph.turn.calls import CallRequest, CallResult
+from heliograph.turn.decisions import deferral_after
 from heliograph.turn.retries import delay_of, delays_of, final_result, next_attempt, pause_before
 
 KEYS = st.text(max_size=40)
@@ -249,6 +251,24 @@ def test_policies_of_models_match_names_in_order() -> None:
         with pytest.raises(InvalidInput) as caught:
             check_model_settings(value)  # type: ignore[arg-type]
         assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("retry", "is_repeated"),
+    [
+        (None, True),
+        ({"initial_delay_ms": 5}, True),
+        (RetryPolicy(5), True),
+        (RetryPolicy(retryable_errors=("NETWORK_ERROR",)), False),
+        ({"enabled": False}, False),
+    ],
+)
+def test_policy_without_codes_repeats_model_calls_after_each_recoverable_error(retry: Any, is_repeated: bool) -> None:
+    claimed: Any = SimpleNamespace(defer_count=0, turn_id="turn_1")
+    spec = define_agent("writer", prompt="Write.", retry=retry)
+    deferred = deferral_after(HarnessError("status 503", recoverable=True), claimed, spec, 0)
+    assert (deferred is not None) is is_repeated
+    assert deferral_after(HarnessError("status 400"), claimed, spec, 0) is None
 
 
 def test_retries_of_a_tool_that_may_not_be_repeated_are_rejected() -> None:

@@ -106,9 +106,13 @@ async def _answer(pending: PendingReply, own: TextIO | None, *, streams: bool) -
     """Print the reply to a message, and return it. SIGINT stops it."""
     with _stopping(pending):
         if streams:
-            streamed = StreamedText()
+            streamed, is_first = StreamedText(), True
             async for text in pending:
+                if text.offset == 0 and not is_first:  # after tool calls, or again after a failure
+                    piece(f"{streamed.end()}\n")
+                    streamed = StreamedText()
                 piece(streamed.add(text))
+                is_first = False
             piece(streamed.end())
         reply = await pending.reply()
     if own is not None:

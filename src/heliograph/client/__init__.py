@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from heliograph.client.followed_run import FollowedRun
     from heliograph.client.human_tasks import HumanTask
     from heliograph.client.replies import Command, StopResult
+    from heliograph.client.session import PendingReply, TextPiece
     from heliograph.records import Card
 
-__all__ = ["Budget", "Card", "Command", "FollowedRun", "HumanTask", "StopResult"]
+__all__ = ["Budget", "Card", "Command", "FollowedRun", "HumanTask", "PendingReply", "StopResult", "TextPiece"]
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(
@@ -23,6 +24,7 @@ if not TYPE_CHECKING:
             "heliograph.client.followed_run": ("FollowedRun",),
             "heliograph.client.human_tasks": ("HumanTask",),
             "heliograph.client.replies": ("Command", "StopResult"),
+            "heliograph.client.session": ("PendingReply", "TextPiece"),
             "heliograph.records": ("Card",),
         },
     )

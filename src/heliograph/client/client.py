@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heliograph.client.arguments import (
     check_id,
@@ -36,6 +36,9 @@ from heliograph.run_options import check_callback
 from heliograph.turn.interruptions import check_seconds
 from heliograph.world.seam import bell_keys
 
+if TYPE_CHECKING:
+    from heliograph.client.session import Session
+
 _COMMANDS_POLL_SECONDS = 5.0  # the delay of a command whose ring was lost
 _TRACE_SECONDS = 1.0  # a read for the span of a message that is sent already
 
@@ -65,6 +68,17 @@ class Client(SignalClient):
         """
         name, _ = await self._open.start(app.workflow, state, run_id, callback_url, record)
         return name
+
+    async def session(
+        self, app: Application, session_id: str | None = None, *, agent: str | None = None, state: Any = None
+    ) -> Session:
+        """Open a conversation, or continue it, on the database of this client. Workers in any process answer.
+
+        The arguments and the errors are those of `Heliograph.session`. There is nothing to close: the session ends with the client.
+        """
+        from heliograph.client.session import session_on
+
+        return await session_on(self._open, app.workflow, session_id, agent=agent, state=state)
 
     async def report(
         self, turn_id: str, call_id: str, *, token: str | None = None, result: Any = None,

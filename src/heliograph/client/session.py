@@ -63,6 +63,21 @@ class SessionMessage:
     files: tuple[FileReference, ...] = ()
 
 
+class TextPiece(str):
+    """A piece of the text of a reply.
+
+    offset: the characters before it in the text of its model call. Where it is 0, a text begins: the first one, the next one after tool calls,
+    or the same one again, after a crash or a failure of the model. Then a display replaces the unfinished text before it.
+    """
+
+    offset: int
+
+    def __new__(cls, content: str, offset: int) -> TextPiece:
+        piece = super().__new__(cls, content)
+        piece.offset = offset
+        return piece
+
+
 class PendingReply:
     """A message that was sent: iterate over it for the text of its reply as it streams, or await `reply`. turn_id: of its turn."""
 
@@ -71,11 +86,12 @@ class PendingReply:
         self._agent = agent
         self.turn_id = turn_id
 
-    async def __aiter__(self) -> AsyncIterator[str]:
+    async def __aiter__(self) -> AsyncIterator[TextPiece]:
         async with aclosing(self._signals()) as signals:
             async for signal in signals:
-                if signal.name == "text:delta" and isinstance(signal.payload, dict):
-                    yield str(signal.payload["content"])
+                if signal.name == "text:delta":
+                    delta: Any = signal.payload
+                    yield TextPiece(delta["content"], delta["offset"])
 
     async def reply(self) -> Reply:
         """Return the reply once it is complete. Raises StoreUnavailable."""
@@ -222,13 +238,22 @@ async def open_session(
     worker: bool = True, concurrency: int = 16, lease_seconds: float = 30.0, record: RecordingOptions | None = None,
 ) -> AsyncIterator[Session]:  # fmt: skip
     """Open a session; see `Heliograph.session`."""
+    session = await session_on(runtime, workflow, run_id, agent=agent, state=state, record=record)
+    if not worker:
+        yield session
+        return
+    async with served_run(runtime, workflow, session.id, concurrency, lease_seconds) as serving:
+        yield Session(runtime, workflow, session.id, session.agent, serving)
+
+
+async def session_on(
+    runtime: Runtime, workflow: Workflow, run_id: str | None = None, *, agent: str | None = None, state: Any = None,
+    record: RecordingOptions | None = None,
+) -> Session:  # fmt: skip
+    """Start a session, or find it. Workers in other processes run its turns."""
     chosen = _agent_of(workflow, agent)
     name, _ = await runtime.start(workflow, state, run_id, record=record, is_session=True)
-    if not worker:
-        yield Session(runtime, workflow, name, chosen)
-        return
-    async with served_run(runtime, workflow, name, concurrency, lease_seconds) as serving:
-        yield Session(runtime, workflow, name, chosen, serving)
+    return Session(runtime, workflow, name, chosen)
 
 
 def _agent_of(workflow: Workflow, agent: str | None) -> str:

@@ -44,7 +44,9 @@ async def close_session(runtime: Runtime, run_id: str) -> bool:
     if result.outcome == "unknown_run":
         raise NotFound(f"no session {safe_repr(run_id)} in project {runtime.settings.project}", code="unknown_run")
     if result.outcome == "no_session":
-        raise Rejected(f"run {run_id} is no session, so nothing closes it; helio stop ends it", code="no_session")
+        raise Rejected(
+            f"run {run_id} is no session, so nothing closes it; helio run stop {run_id} ends it", code="no_session"
+        )
     with suppress(NotFound, StoreUnavailable):
         await _propagate_stop(runtime, run_id)
     return result.outcome == "stopping"

@@ -47,7 +47,8 @@ class RetryPolicy:
         waits as long as the original run. max_delay_seconds: the longest delay, after jitter.
     retryable_errors: the codes after which a call is repeated; "recoverable" for every error whose `recoverable` is not false,
         "any" for all errors. A call with CIRCUIT_OPEN is repeated only if the codes contain it. The policy of an agent may also
-        contain classes of exceptions that its function raises.
+        contain classes of exceptions that its function raises. With the default codes, a model call is repeated after every
+        recoverable error.
     Raises InvalidInput with the JSON pointer of the field.
     """
 
@@ -84,6 +85,11 @@ class RetryPolicy:
     def retries(self) -> int:
         """The largest number of attempts after the first one."""
         return self.max_attempts - 1 if self.enabled else 0
+
+    @property
+    def of_models(self) -> RetryPolicy:
+        """The policy for model calls: with the default codes, they are repeated after every recoverable error, as without a policy."""
+        return replace(self, retryable_errors="recoverable") if self.retryable_errors == RETRYABLE_ERRORS else self
 
     def at_most(self, retries: int) -> RetryPolicy:
         """Return the policy with at most this number of retries: of two limits, the smaller one counts."""
