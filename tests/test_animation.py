@@ -29,6 +29,7 @@ def test_drawing_belongs_to_the_recorded_session_and_is_small() -> None:
     committed = animation.DRAWING.read_text(encoding="utf-8")
     assert committed == animation.drawn(animation.CAST.read_text(encoding="utf-8"))
     assert len(committed) < BYTES_MAX
+    assert "text { white-space: pre }" in committed  # without it, Chromium joins the spaces of columns
     assert len(ElementTree.fromstring(committed).findall("{*}text")) > len(DONE)  # noqa: S314 - our own file
 
 

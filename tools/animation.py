@@ -93,6 +93,7 @@ def drawn(cast: str) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-size="13" '
         'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,monospace" xml:space="preserve">',
+        "<style>text { white-space: pre }</style>",  # Chromium takes xml:space from each text, and not from the drawing
         "<title>A worker is killed in the middle of a step; the same command continues after the last finished step.</title>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#15181e"/>',
     ]
