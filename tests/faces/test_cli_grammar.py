@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.app import Heliograph
-from heliograph.cli.application_graph import Wake, wakes_of
+from heliograph.cli.application_graph import Wake, _text, wakes_of
 from heliograph.cli.dispatch import with_verb
 from heliograph.cli.early_signals import exit_code_at_sigterm
 from heliograph.cli.watch import watch
@@ -70,6 +70,16 @@ def test_graph_has_an_edge_for_each_signal_that_wakes_an_agent() -> None:
         Wake("writer", "state:draft:changed", "critic"),
         Wake(None, "elsewhere:done", "critic"),
     ]
+
+
+def test_graph_names_the_agents_that_wait_for_delegations_and_messages() -> None:
+    app = small()
+    app.agent(name="helper", on_request=True)(lambda c: None)
+    lines = list(_text(app.workflow, wakes_of(app.workflow)))
+    assert lines[:4] == [
+        "the runtime or a program", "    workflow:start -> writer", "    elsewhere:done -> critic",
+        "    a delegation or a message -> helper",
+    ]  # fmt: skip
 
 
 def test_watch_prints_to_programs_only_what_is_new(capsys: pytest.CaptureFixture[str]) -> None:

@@ -247,7 +247,9 @@ def test_install_reports_its_changes_and_does_nothing_the_second_time(shell: She
 def test_url_is_masked_by_default(shell: Shell) -> None:
     assert shell.url is not None
     assert "password" not in shell.helio("db", "url").stdout
-    assert ":***@" in shell.helio("db", "url").stdout
+    masked = shell.helio("db", "url")
+    assert ":***@" in masked.stdout
+    assert masked.stderr == "the password is masked; helio db url --show-password shows it\n"
     assert shell.helio("db", "url", "--show-password").stdout == f"{shell.url}\n"
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
+from argparse import Namespace
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from heliograph import Reply
+from heliograph.cli import send, waits
 from heliograph.cli.chat import _answer
 from heliograph.client import TextPiece
 from tests.faces.cli_support import HELIO, SECONDS, Shell
@@ -76,6 +80,36 @@ async def test_reply_that_begins_again_is_printed_on_a_line_of_its_own(capsys: p
     pending: Any = Pending()
     await _answer(pending, None, streams=True)
     assert capsys.readouterr().out == "half a \na whole reply\n"
+
+
+async def test_message_that_no_worker_claims_is_noted_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waits, "UNCLAIMED_SECONDS", 0)
+    monkeypatch.setattr(send, "POLL_SECONDS", 0.001)
+    answer = Reply("late", "late", "success", "turn_1")
+    polls, is_answered = 0, asyncio.Event()
+
+    async def turns(**_: Any) -> list[Any]:
+        nonlocal polls
+        polls += 1
+        if polls == 3:
+            is_answered.set()
+        return [
+            SimpleNamespace(
+                owner=None, status="dispatched", due_at=None, agent="assistant", turn_id="turn_1", turn_epoch=1
+            )
+        ]
+
+    async def reply() -> Reply:
+        await is_answered.wait()
+        return answer
+
+    runtime: Any = SimpleNamespace(reader=SimpleNamespace(turns=turns))
+    pending: Any = SimpleNamespace(reply=reply)
+    assert await send._while_noting(runtime, Namespace(run="anna", project=["news"]), pending) is answer
+    noted = "no worker has claimed assistant (turn_1) yet. If none is running, start one: helio worker FILE.py:app --project news\n"
+    assert capsys.readouterr().err == noted
 
 
 @pytest.mark.more

@@ -95,6 +95,32 @@ def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixtu
         ("agent:failed", {"error": {"code": "TIMEOUT", "message": "too slow"}}, "TIMEOUT: too slow"),
         ("agent:skipped", {"agent": "writer", "reason": "when guard false"}, "when guard false"),
         ("workflow:end", {"state": {}, "outcome": "partial", "metrics": {}}, "partial"),
+        (
+            "delegation",
+            {"target_agent": "writer", "task_id": "turn_2", "id": "c1", "task": "ink"},
+            "writer (turn_2) ink",
+        ),
+        ("delegation", {"target_agent": "writer", "id": "c1", "task": {"n": 1}}, 'writer {"n":1}'),
+        (
+            "delegation_response",
+            {"target_agent": "writer", "task_id": "turn_2", "status": "in_progress"},
+            "writer (turn_2) in_progress",
+        ),
+        (
+            "delegation_response",
+            {"target_agent": "writer", "task_id": "turn_2", "status": "completed", "result": "A text"},
+            "writer (turn_2) completed -> A text",
+        ),
+        (
+            "delegation_response",
+            {
+                "target_agent": "writer",
+                "task_id": "turn_2",
+                "status": "failed",
+                "error": {"code": "TIMEOUT", "message": "late"},
+            },
+            "writer (turn_2) failed: TIMEOUT: late",
+        ),
         ("mine:done", {"n": 1}, '{"n":1}'),
         ("mine:done", [1, 2], "[1,2]"),
     ],

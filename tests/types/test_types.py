@@ -49,6 +49,7 @@ MISTAKES = {
     "a transactional step whose argument has another type": ("book, 5)", 'book, "5")'),
     "an unknown field of the output of an agent": ("return len(review.reason)", "return len(review.reasons)"),
     "the outputs of a map have another type": ("str, list[int], Any]", "str, list[str], Any]"),
+    "an unknown field of the state in a test": ("return tested.state.verdict", "return tested.state.verdct"),
     "a limit of children that is text": ("limit=2", 'limit="2"'),
     "a delegation to a number": ("ctx.delegate(title)", "ctx.delegate(5)"),
     "an unknown field of the output of a child": ("each.output.reason for", "each.output.reasons for"),

@@ -22,7 +22,12 @@ from heliograph import (
     tool,
 )
 from heliograph.agents import Agent, AgentSpec
+<<<<<<< HEAD
 from heliograph.phases import GoalAchieved, IterationNeeded, PhaseContext, Plan, ToolStep
+=======
+from heliograph.phases import GoalAchieved, IterationNeeded, PhaseContext, Plan
+from heliograph.testing import ApplicationServer
+>>>>>>> 2aa62b61 (Lines of delegations, graph of agents on request, a note for unclaimed messages and masked URLs; the testing kit knows the state of an application)
 
 
 class Post(BaseModel):
@@ -216,6 +221,12 @@ async def chat(session: Session) -> str:
     reply = await session.send("Hello")
     history = await session.history(limit=5)
     return reply.text if reply.outcome == "success" else history[0].text
+
+
+async def try_out(serve: ApplicationServer) -> str:
+    async with serve(app) as served:
+        tested = await served.run(Post(text="one"))
+        return tested.state.verdict
 
 
 async def names_of(client: Client) -> list[str]:

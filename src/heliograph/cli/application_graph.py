@@ -73,11 +73,14 @@ def _load(options: Namespace) -> Workflow:
 def _text(workflow: Workflow, edges: list[Wake]) -> Iterator[str]:
     for cause in (None, *workflow.agents):
         own = [edge for edge in edges if edge.cause == cause]
-        if cause is None and not own:
+        if cause is None and not own and all(agent.patterns for agent in workflow.agents.values()):
             continue
         yield "the runtime or a program" if cause is None else safe_repr(cause)
         for edge in own:
             yield f"    {edge.signal} -> {safe_repr(edge.agent)}"
+        for agent in () if cause is not None else workflow.agents.values():
+            if not agent.patterns:
+                yield f"    a delegation or a message -> {safe_repr(agent.name)}"
         if cause is not None and not own:
             yield "    wakes no agent"
 

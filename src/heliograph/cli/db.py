@@ -100,6 +100,8 @@ async def _url(options: Namespace) -> None:
             json_line("url", {"url": shown_url, "embedded": is_embedded}, shows_secrets=options.show_password)
         else:
             line(shown_url)
+        if shown_url != database.url:
+            note("the password is masked; helio db url --show-password shows it")
         if options.hold and is_embedded:
             with graceful(lambda _number: None) as stopping:
                 note("the server runs until you press Ctrl-C")

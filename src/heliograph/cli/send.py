@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from argparse import Namespace
+from contextlib import suppress
+from datetime import UTC, datetime
 
+from heliograph.cli.approval import project_of
 from heliograph.cli.arguments import login_name
 from heliograph.cli.existing_database import open_existing_runtime
-from heliograph.cli.output import block, json_line, line
+from heliograph.cli.output import block, json_line, line, note
+from heliograph.cli.waits import UnclaimedWatch
 from heliograph.client.client import Client
 from heliograph.client.messages import message_payload, turn_of_message
-from heliograph.client.session import PendingReply, SessionReader
+from heliograph.client.session import PendingReply, Reply, SessionReader
+from heliograph.errors import StoreUnavailable
 from heliograph.key_patterns import text_without_secrets
+from heliograph.runtime import Runtime
 from heliograph.turn.earlier_turns import MESSAGE
+
+POLL_SECONDS = 1.0
 
 
 def send(options: Namespace) -> int:
@@ -37,10 +46,30 @@ async def _send(options: Namespace) -> int:
             else:
                 line(turn_id)
             return 0
-        reply = await PendingReply(SessionReader(runtime, options.run, options.agent), options.agent, turn_id).reply()
+        pending = PendingReply(SessionReader(runtime, options.run, options.agent), options.agent, turn_id)
+        reply = await _while_noting(runtime, options, pending)
         if options.json:
             json_line("reply", {"turn_id": turn_id, "outcome": reply.outcome, "text": reply.text, "output": reply.output,
                        "error": reply.error})  # fmt: skip
         else:
             block(text_without_secrets(reply.text))
         return 0 if reply.outcome in ("success", "partial") else 1
+
+
+async def _while_noting(runtime: Runtime, options: Namespace, pending: PendingReply) -> Reply:
+    """Wait for a reply. Note it on stderr if no worker claims the turn."""
+    replying = asyncio.create_task(pending.reply())
+    unclaimed, loop = UnclaimedWatch(options.run), asyncio.get_running_loop()
+    try:
+        while not (await asyncio.wait([replying], timeout=POLL_SECONDS))[0]:
+            with suppress(StoreUnavailable):
+                turns = await runtime.reader.turns(run_id=options.run, limit=200)
+                if (work := unclaimed.note(turns, datetime.now(UTC), loop.time())) is not None:
+                    project = project_of(options)
+                    scope = "" if project is None else f" --project {shlex.quote(project)}"
+                    note(
+                        f"no worker has claimed {work} yet. If none is running, start one: helio worker FILE.py:app{scope}"
+                    )
+        return await replying
+    finally:
+        replying.cancel()

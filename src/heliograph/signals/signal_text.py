@@ -53,6 +53,9 @@ def short_payload(signal: Signal, width: int = 100) -> str:
     if signal.name == "tool:result" and "output" in payload:
         failed = f" {payload['status']}" if payload.get("status", "success") != "success" else ""
         return safe_repr(f"{payload.get('name')}{failed} -> {json_text(payload['output'], WHOLE)}", width)
+    if signal.name in ("delegation", "delegation_response") and isinstance(target := payload.get("target_agent"), str):
+        turn = f" ({payload['task_id']})" if "task_id" in payload else ""
+        return safe_repr(f"{target}{turn} {_delegation(signal.name, payload)}", width)
     if signal.name == "agent:skipped" and (place := place_of_guard(recorded_guard(payload))):
         return safe_repr(f"{json_text(payload.get('reason', ''), width)}{place}", width)
     if signal.name in _ONE_PART:
@@ -64,6 +67,16 @@ def short_payload(signal: Signal, width: int = 100) -> str:
         )
     rest: dict[str, Any] = {key: value for key, value in payload.items() if (key, value) != ("agent", signal.agent)}
     return json_text(rest, width) if rest else ""
+
+
+def _delegation(name: str, payload: dict[str, Any]) -> str:
+    """The task of a delegation; the status of a response, with the result or the error."""
+    if name == "delegation":
+        return json_text(payload.get("task"), WHOLE)
+    status = str(payload.get("status"))
+    if isinstance(error := payload.get("error"), dict):
+        return f"{status}: {error.get('code')}: {error.get('message')}"
+    return f"{status} -> {json_text(payload['result'], WHOLE)}" if "result" in payload else status
 
 
 def fraction_of(payload: dict[str, Any]) -> float | None:

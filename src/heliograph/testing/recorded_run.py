@@ -24,6 +24,7 @@ from heliograph.recording.recording import Recording
 from heliograph.run_result import RunResult
 from heliograph.testing.served_application import ServedApplication, serve_with
 from heliograph.testing.stubs import Models, Servers, StubbedModels, Tools, with_stubs
+from heliograph.type_variables import AppState
 from heliograph.world.cancellation import cancel
 
 Outside = Callable[[ServedApplication, str], Awaitable[None]]  # it receives the id of the run
@@ -46,10 +47,10 @@ class RecordedRun:
         self._is_used = False
 
     async def run(
-        self, app: Heliograph, state: Any = None, *, outside: Outside | None = None, models: Models = None,
+        self, app: Heliograph[AppState, Any], state: AppState | Mapping[str, Any] | None = None, *, outside: Outside | None = None, models: Models = None,
         tools: Tools | None = None, servers: Servers | None = None, accept: Collection[str] = (),
         renamed_tools: Mapping[str, str] | None = None,
-    ) -> RunResult:  # fmt: skip
+    ) -> RunResult[AppState]:  # fmt: skip
         """Replay the recording of a run and return the result. With `pytest --heliograph-record`, run the application and record it.
 
         outside, models, tools, servers: used only while the run is recorded. outside: an async function that acts as the people and
@@ -69,10 +70,11 @@ class RecordedRun:
         return await self._run(app, lambda: with_stubs(app, tools, servers), state, models, policy, recorded)
 
     async def session(
-        self, app: Heliograph, talk: Talk, *, agent: str | None = None, state: Any = None, models: Models = None,
+        self, app: Heliograph[AppState, Any], talk: Talk, *, agent: str | None = None,
+        state: AppState | Mapping[str, Any] | None = None, models: Models = None,
         tools: Tools | None = None, servers: Servers | None = None, accept: Collection[str] = (),
         renamed_tools: Mapping[str, str] | None = None,
-    ) -> RunResult:  # fmt: skip
+    ) -> RunResult[AppState]:  # fmt: skip
         """Replay the recording of a conversation, as `run` does. talk: sends the messages while it is recorded; the session is closed after it.
 
         agent, state: as of `Heliograph.session`. The other arguments and the errors are those of `run`.

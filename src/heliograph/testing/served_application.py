@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 from heliograph.app import Heliograph
 from heliograph.client.client import Client
@@ -23,37 +23,47 @@ from heliograph.signals.model import Signal
 from heliograph.signals.trace import failure_of
 from heliograph.telemetry.settings import TelemetrySettings
 from heliograph.testing.stubs import Models, Servers, StubbedModels, Tools, with_stubs
+from heliograph.type_variables import AppState
 
 _SWEEP_SECONDS = 0.05  # a test waits for no timer of a worker longer than that
 _GRACE_SECONDS = 5.0
 
 
-class ServedApplication:
+class ServedApplication(Generic[AppState]):
     """An application with workers, on a database or in a simulation. client: acts as the people and systems outside."""
 
-    def __init__(self, app: Heliograph, runtime: Runtime):
+    def __init__(self, app: Heliograph[AppState, Any], runtime: Runtime):
         self.app = app
         self.client = Client.on(runtime)
         self._runtime = runtime
 
-    async def start(self, state: Any = None, *, run_id: str | None = None, record: bool = False) -> str:
+    async def start(
+        self, state: AppState | Mapping[str, Any] | None = None, *, run_id: str | None = None, record: bool = False
+    ) -> str:
         """Start a run and return its id. record: record it, for `recording`. Raises the errors of `Heliograph.run`."""
         options = RecordingOptions() if record else None
         name, _ = await self._runtime.start(self.app.workflow, state, run_id, record=options)
         return name
 
-    async def result(self, run_id: str) -> RunResult:
+    async def result(self, run_id: str) -> RunResult[AppState]:
         """Wait for the end of a run, and return its result."""
         signals = [each async for each in self._runtime.follow(run_id)]
         return result_of_run(run_id, self.app.workflow, signals)
 
-    async def run(self, state: Any = None, *, run_id: str | None = None) -> RunResult:
+    async def run(
+        self, state: AppState | Mapping[str, Any] | None = None, *, run_id: str | None = None
+    ) -> RunResult[AppState]:
         """Start a run, and return its result when it has ended."""
         return await self.result(await self.start(state, run_id=run_id))
 
     @asynccontextmanager
     async def session(
-        self, session_id: str | None = None, *, agent: str | None = None, state: Any = None, record: bool = False
+        self,
+        session_id: str | None = None,
+        *,
+        agent: str | None = None,
+        state: AppState | Mapping[str, Any] | None = None,
+        record: bool = False,
     ) -> AsyncIterator[Session]:
         """Open a conversation, or continue it. Arguments and errors are those of `Heliograph.session`; record: as of `start`."""
         options = RecordingOptions() if record else None
@@ -89,17 +99,18 @@ class ApplicationServer:
     database_url: str = field(repr=False)  # it may have a password
 
     def __call__(
-        self, app: Heliograph, *, models: Models = None, tools: Tools | None = None, servers: Servers | None = None, **options: Any
-    ) -> AbstractAsyncContextManager[ServedApplication]:  # fmt: skip
+        self, app: Heliograph[AppState, Any], *, models: Models = None, tools: Tools | None = None, servers: Servers | None = None,
+        **options: Any,
+    ) -> AbstractAsyncContextManager[ServedApplication[AppState]]:  # fmt: skip
         """See `serve`."""
         return serve(app, self.database_url, models=models, tools=tools, servers=servers, **options)
 
 
 @asynccontextmanager
 async def serve(
-    app: Heliograph, database_url: str, *, models: Models = None, tools: Tools | None = None, servers: Servers | None = None,
+    app: Heliograph[AppState, Any], database_url: str, *, models: Models = None, tools: Tools | None = None, servers: Servers | None = None,
     concurrency: int = 16, lease_seconds: float = 30.0,
-) -> AsyncIterator[ServedApplication]:  # fmt: skip
+) -> AsyncIterator[ServedApplication[AppState]]:  # fmt: skip
     """Run an application with a worker in this process, until the block ends: then its turns in progress are released.
 
     models: the stub of all models, or stubs by the names of the models. Without it, models that are given by name raise SetupError;
@@ -116,8 +127,13 @@ async def serve(
 
 @asynccontextmanager
 async def serve_with(
-    served: Heliograph, settings: Settings, harnesses: Harnesses, *, concurrency: int = 16, lease_seconds: float = 30.0
-) -> AsyncIterator[ServedApplication]:
+    served: Heliograph[AppState, Any],
+    settings: Settings,
+    harnesses: Harnesses,
+    *,
+    concurrency: int = 16,
+    lease_seconds: float = 30.0,
+) -> AsyncIterator[ServedApplication[AppState]]:
     """Run an application as `serve` does, with these settings and harnesses."""
     async with open_runtime(settings, TelemetrySettings()) as runtime:
         runtime.harnesses = harnesses

@@ -15,6 +15,7 @@ from heliograph.errors import InvalidInput, SetupError
 from heliograph.harness.resolve import Harnesses
 from heliograph.ports import Harness
 from heliograph.testing.stub_server import StubbedServer, StubServer
+from heliograph.type_variables import AppDeps, AppState
 from heliograph.types import JsonObject
 
 Models: TypeAlias = Harness | Mapping[str, Harness] | None  # one for all models, or one for each name
@@ -49,7 +50,9 @@ class StubbedModels(Harnesses):
         )
 
 
-def with_stubs(app: Heliograph, tools: Tools | None, servers: Servers | None) -> Heliograph:
+def with_stubs(
+    app: Heliograph[AppState, AppDeps], tools: Tools | None, servers: Servers | None
+) -> Heliograph[AppState, AppDeps]:
     """Return a copy of an application with stubs of tools and of MCP servers; schemas, effects and approvals of the tools remain.
 
     tools: functions by the names of the tools that they replace. They receive the arguments as JSON, by name, and a ToolContext if a

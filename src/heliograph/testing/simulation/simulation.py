@@ -33,6 +33,7 @@ from heliograph.testing.simulation.world import OutsideWorld, WorkerWorld
 from heliograph.testing.stub_server import NotStubbed
 from heliograph.testing.stubs import Models, Servers, StubbedModels, Tools, with_stubs
 from heliograph.tools.mcp import MCPServer
+from heliograph.type_variables import AppState
 from heliograph.worker.claim_loop import Worker
 from heliograph.world.real import RealWorld
 
@@ -60,8 +61,8 @@ class Simulation:
         self._runtime = _SimulatedRuntime(self._outside, cast(InMemoryKernel, stage.backend))
 
     def serve(
-        self, app: Heliograph, *, models: Models = None, tools: Tools | None = None, servers: Servers | None = None
-    ) -> ServedApplication:
+        self, app: Heliograph[AppState, Any], *, models: Models = None, tools: Tools | None = None, servers: Servers | None = None
+    ) -> ServedApplication[AppState]:  # fmt: skip
         """Start the workers of an application, which run until the end of the test. The others are stubs, as of `heliograph.testing.serve`.
 
         Raises InvalidInput for a model that a simulation cannot run (`not_simulated`) and an MCP server without a stub (`not_stubbed`),
