@@ -22,12 +22,8 @@ from heliograph import (
     tool,
 )
 from heliograph.agents import Agent, AgentSpec
-<<<<<<< HEAD
 from heliograph.phases import GoalAchieved, IterationNeeded, PhaseContext, Plan, ToolStep
-=======
-from heliograph.phases import GoalAchieved, IterationNeeded, PhaseContext, Plan
 from heliograph.testing import ApplicationServer
->>>>>>> 2aa62b61 (Lines of delegations, graph of agents on request, a note for unclaimed messages and masked URLs; the testing kit knows the state of an application)
 
 
 class Post(BaseModel):
