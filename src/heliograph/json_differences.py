@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from heliograph.json_numbers import is_same_number
 from heliograph.json_pointer import pointer
 
 
@@ -32,7 +33,7 @@ class Difference(NamedTuple):
 
 
 def differences(left: Any, right: Any, path: str = "") -> Iterator[Difference]:
-    """Yield the differences of two values, in the order of keys and indexes. 1 and 1.0 are equal; 1 and true are not."""
+    """Yield the differences of two values, in the order of keys and indexes. 1 and 1.0 are equal, as are numbers that are stored as the same; 1 and true are not."""
     if isinstance(left, dict) and isinstance(right, dict):
         for key in sorted({*left, *right}):
             yield from differences(left.get(key, ABSENT), right.get(key, ABSENT), pointer(path, key))
@@ -41,5 +42,5 @@ def differences(left: Any, right: Any, path: str = "") -> Iterator[Difference]:
             one = left[n] if n < len(left) else ABSENT
             other = right[n] if n < len(right) else ABSENT
             yield from differences(one, other, pointer(path, n))
-    elif left != right or isinstance(left, bool) != isinstance(right, bool):
+    elif isinstance(left, bool) != isinstance(right, bool) or (left != right and not is_same_number(left, right)):
         yield Difference(path, left, right)

@@ -25,8 +25,28 @@ from heliograph.records import Claimed
 from heliograph.testing import eventually
 from heliograph.tools import MCPServer
 from tests.reach.test_mcp import ODD
+from tests.recording.number_app import NUMBERS, number_app
 from tests.recording.test_replay import THIN, thin
 from tests.runtime.kit import SOON_SECONDS, Rig
+
+
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "from the ledger"])
+async def test_numbers_and_objects_that_the_database_writes_in_another_form_are_replayed(
+    rig: Rig, tmp_path: Path, *, is_recorded: bool
+) -> None:
+    record = RecordingOptions("numbers") if is_recorded else None
+    result = await rig.runtime.run(number_app(NUMBERS).workflow, {"numbers": NUMBERS}, record=record)
+    assert result.outcome == "success"
+    recording = await export_recording(rig.runtime.reader, result.run_id)
+    write_recording(recording, tmp_path / "run.jsonl")
+    found = read_recording(tmp_path / "run.jsonl")
+    for each in (recording, found):
+        replayed = replay_recording(each, number_app(NUMBERS).workflow)
+        assert replayed.is_same, list(replayed.lines())
+        assert list(lines_of(replayed.recording)) == list(lines_of(found))
+    changed = replay_recording(found, number_app([*NUMBERS[:-1], 0.3]).workflow)
+    assert changed.first is not None
+    assert changed.first.agent == "first"
 
 
 @pytest.mark.proves("SIG-04", "G-45")

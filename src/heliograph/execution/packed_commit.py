@@ -16,13 +16,13 @@ for the entries, `packed_claim` for the data of a turn.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
 
 from heliograph.ids import signal_id
+from heliograph.json_numbers import stored_number
 from heliograph.records import Claimed
 from heliograph.redaction import STARS, is_clean, redacted_text
 from heliograph.types import JsonObject
@@ -182,6 +182,4 @@ def as_stored(value: Any) -> Any:
         return {key: as_stored(value[key]) for key in keys}
     if isinstance(value, list):
         return [as_stored(item) for item in value]
-    if isinstance(value, float):  # without an exponent, and without a sign of zero
-        return msgspec.json.decode(f"{abs(value) if value == 0 else Decimal(repr(value)):f}")
-    return value
+    return stored_number(value) if isinstance(value, float) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from heliograph.execution.packed_commit import as_stored
 from heliograph.reactive.run_memory import ACTIVATIONS_BEFORE, CLOSED, OPEN, SESSION, STOPPED_BY, new_memory
 from heliograph.reactive.shared_log import SharedLog
 from heliograph.reactive.state_taint import mark_untrusted
@@ -65,9 +66,7 @@ class RunViews:
         if reason is not None and not (log.is_session and reason == CLOSED):
             memory[STOPPED_BY] = reason
         run_id = self._recording.header.run_id
-        return RunView(
-            run_id, status, self._at, _as_stored(log.state), memory, len(log.in_progress), 0, log.activations
-        )
+        return RunView(run_id, status, self._at, as_stored(log.state), memory, len(log.in_progress), 0, log.activations)
 
 
 def is_message(signal: Signal) -> bool:
@@ -113,10 +112,3 @@ def _places(signals: Sequence[Signal], turn: str, activation: str) -> list[int]:
     before = [seq for seq, is_before in found if is_before]
     newest = before[-1] if before else found[0][0]
     return [newest, *(seq for seq, _ in found if seq != newest)][:_CLAIMS_MAX]
-
-
-def _as_stored(value: Any) -> Any:
-    """A state with its keys in the order in which the database returns them: by length, then by bytes."""
-    if isinstance(value, dict):
-        return {key: _as_stored(value[key]) for key in sorted(value, key=lambda key: (len(key.encode()), key.encode()))}
-    return [_as_stored(each) for each in value] if isinstance(value, list) else value

@@ -18,6 +18,7 @@ import msgspec
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
+from heliograph.json_numbers import stored_number
 from heliograph.json_pointer import pointer as join
 from heliograph.types import Json
 
@@ -239,12 +240,10 @@ def _render(place: _Place | None) -> str:
 def as_stored(value: T) -> T:
     """Return a copy of JSON that is the same before and after the database stored it, which keeps no order of keys.
 
-    Objects list their keys in order. A float in exponential form is an integer, as the database writes it.
+    Objects list their keys in order. Numbers have the form of the database.
     """
     if isinstance(value, dict):
         return {key: as_stored(value[key]) for key in sorted(value)}  # type: ignore[return-value]
     if isinstance(value, list):
         return [as_stored(each) for each in value]  # type: ignore[return-value]
-    if isinstance(value, float) and "e+" in (text := repr(value)):
-        return int(Decimal(text))  # type: ignore[return-value]
-    return value
+    return stored_number(value) if isinstance(value, float) else value  # type: ignore[return-value]

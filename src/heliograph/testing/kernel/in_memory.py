@@ -42,7 +42,7 @@ from heliograph.testing.kernel import (
     sweeps,
     unclaimed,
 )
-from heliograph.testing.kernel.jsonb import SqlError, check_json, decode, encode
+from heliograph.testing.kernel.jsonb import SqlError, check_json, decode, encode, in_order
 from heliograph.testing.kernel.keys import check_keys
 from heliograph.testing.kernel.tables import Project, Row, microseconds
 from heliograph.testing.kernel.transaction import Transaction
@@ -88,7 +88,7 @@ class InMemoryKernel:
             if places:
                 check_keys(function, values[places[0]])
             # encoded and read again: nothing that the caller holds is shared with the tables
-            answer = decode(encode(_FUNCTIONS[function](tx, *values[1:])))
+            answer = in_order(decode(encode(_FUNCTIONS[function](tx, *values[1:]))))
         except SqlError as error:
             tx.rollback()
             raise KernelRejected(f"heliograph.{function} rejected the call: {error.message} ({error.state})") from None

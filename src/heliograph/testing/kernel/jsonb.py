@@ -44,7 +44,7 @@ _FALSE = frozenset({"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "
 
 def _number(digits: str) -> int | float:
     value = float(digits)
-    return int(value) if value.is_integer() else value
+    return int(Decimal(digits)) if value.is_integer() else value
 
 
 # jsonb has one kind of number, so both kernels' answers are read with 60.0 as 60
@@ -58,6 +58,17 @@ def encode(value: object) -> bytes:
 
 def decode(raw: bytes | str) -> Any:
     return _decoder.decode(raw)
+
+
+def in_order(value: Any) -> Any:
+    """A decoded value with the keys of its objects in the order of jsonb: shorter keys first. decode(encode()) has them in the order of bytes."""
+    if isinstance(value, dict):
+        return {key: in_order(value[key]) for key in sorted(value, key=_length)}
+    return [in_order(item) for item in value] if isinstance(value, list) else value
+
+
+def _length(key: str) -> int:
+    return len(key) if key.isascii() else len(key.encode())
 
 
 def check_json(raw: bytes, value: Any) -> Any:

@@ -1,0 +1,64 @@
+"""Numbers that the database writes in another form are the same in a recording, in its file and in a replay."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heliograph.execution.packed_commit import as_stored
+from heliograph.json_differences import differences
+from heliograph.json_numbers import stored_number
+from heliograph.recording.file import lines_of, read_recording, write_recording
+from heliograph.recording.replay_recording import replay_recording
+from tests.recording.number_app import NUMBERS, number_app
+from tests.recording.simulated import record_simulated
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.one_of(FLOATS, st.sampled_from(NUMBERS), st.integers(-(10**30), 10**30))
+
+
+# The in-memory kernel reads the float 60.0 as the integer 60, unlike the database.
+SIMULATED = VALUES.map(lambda number: int(number) if abs(number) < 1e16 and number == int(number) else number)
+
+
+@given(FLOATS)
+def test_stored_number_is_what_is_read_of_the_text_of_the_database(number: float) -> None:
+    written = f"{abs(number) if number == 0 else Decimal(repr(number)):f}"  # as jsonb does
+    read = msgspec.json.decode(written)
+    assert (stored_number(number), type(stored_number(number))) == (read, type(read))
+    assert float(stored_number(number)) == number
+    assert repr(stored_number(stored_number(number))) == repr(stored_number(number))
+
+
+@given(st.lists(VALUES), VALUES)
+def test_stored_value_does_not_differ_and_another_number_does(numbers: list[float], other: float) -> None:
+    value = {"numbers": numbers}
+    assert list(differences(value, as_stored(value))) == []
+    found = list(differences(numbers[:1], [other]))
+    assert (found == []) == (numbers != [] and stored_number(numbers[0]) == stored_number(other))
+
+
+def test_number_is_not_a_truth() -> None:
+    assert [each.path for each in differences([1, 0, 1.0], [True, False, 1])] == ["/0", "/1"]
+
+
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "from the ledger"])
+@given(numbers=st.lists(SIMULATED, min_size=1, max_size=4))
+@settings(max_examples=10)
+def test_generated_numbers_are_replayed_from_a_file(
+    tmp_path_factory: pytest.TempPathFactory, is_recorded: bool, numbers: list[float]
+) -> None:
+    path: Path = tmp_path_factory.mktemp("numbers") / "run.jsonl"
+    recording = record_simulated(number_app(numbers), 1, state={"numbers": numbers}, record=is_recorded)
+    assert recording.header.outcome == "success"
+    write_recording(recording, path)
+    found = read_recording(path)
+    for each in (recording, found):
+        replayed = replay_recording(each, number_app(numbers).workflow)
+        assert replayed.is_same, list(replayed.lines())
+        assert list(lines_of(replayed.recording)) == list(lines_of(found))
