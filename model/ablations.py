@@ -15,7 +15,7 @@ from model.actions_unclaimed import HEALTHY
 from model.breakers import LATE, TOO_MANY, BreakerModel, BreakerRules
 from model.buckets import EARLY, SHARED, WASTED, BucketModel, BucketRules
 from model.buckets import TOO_MANY as TOO_MANY_STARTS
-from model.cases_runs import D0, D1, D7, P3, R1, R3, R10, R11, R13
+from model.cases_runs import D0, D1, D7, P3, R1, R3, R10, R11, R13, R14
 from model.cases_turns import C1, C2, C3, C4, C5, E3, I1, I2, P1, P2, S1, S3, T1, T2, U1
 from model.checker import Result, explore
 from model.configs import Config, faults
@@ -73,6 +73,7 @@ class BucketAblation:
         return explore(BucketModel(BucketRules(**self.off)), stop_at=self.expect or None)
 
 
+IDLE_SESSION = replace(R14, agents=(0, 0), scripts=((), ()), wakes=())
 AnyAblation: TypeAlias = Ablation | LockAblation | BreakerAblation | BucketAblation
 
 
@@ -203,6 +204,10 @@ ABLATIONS: tuple[AnyAblation, ...] = (
     Ablation("K35", only(R3, stop_run=1), {"stopping_closed": False}, LATECOMER),
     Ablation("K35b", only(R10), {"limit_stops": False}, "L2"),
     Ablation("K35b", only(R11), {"goal_stops": False}, "L2"),
+    Ablation("K38", only(R14), {"closed_wakes": False}, "the run has ended, a turn was never woken"),
+    Ablation("K38", only(R14), {"close_reacts": False}, "L1"),
+    Ablation("K38b", only(R14), {"session_waits": False}, "a session has ended, nobody closed it"),
+    Ablation("K38c", only(IDLE_SESSION, stop_run=1), {"stop_reacts": False}, "L1"),
     Ablation("K36", only(U1), {"action_locks": False}, "two active turns on one agent"),
     LockAblation("K37", rows_as_met, "deadlock", transactions=ROWS),
     LockAblation("K37", row_first, "deadlock", transactions=ROWS),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from model.checker import SYSTEM
 from model.configs import Config, Inline
 from model.kernel import Draft
-from model.state import LIVE, MANY, NO_WAIT, OPEN, RESOLVED, SUSPENDED, Head, State, Steps, Worker, next_step, owns
+from model.state import MANY, NO_WAIT, OPEN, RESOLVED, SUSPENDED, WORKING, Head, State, Steps, Worker, next_step, owns
 from model.worker_steps import abandon, move, replies, settle
 
 
@@ -134,7 +134,7 @@ def end_stopping(cfg: Config, s: State, i: int, w: Worker, what: str) -> Steps:
 def is_rejected(cfg: Config, s: State, w: Worker, calls: tuple[int, ...]) -> bool:
     """K35: a suspend with new children, in a run that is being stopped, writes nothing, and its owner goes on."""
     has_news = any(cfg.child(w.turn, k) >= 0 and s.calls[cfg.call(w.turn, k)].wait == NO_WAIT for k in calls)
-    return has_news and bool(cfg.starts) and s.run.status != LIVE and cfg.rules.stopping_closed
+    return has_news and bool(cfg.starts) and s.run.status not in WORKING and cfg.rules.stopping_closed
 
 
 CALLS: dict[str, Callable[[Config, State, int, Worker], Steps]] = {

@@ -1,4 +1,4 @@
-"""Clients: enqueue a turn, start a run, join a turn to a run, stop a turn or a run. Each is one transaction."""
+"""Clients: enqueue a turn, start a run, join a turn to a run, close a session, stop a turn or a run. Each is one transaction."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from model.configs import Config, Fault
 from model.kernel import Draft
 from model.state import (
     ACTIVE,
+    CLOSED,
     DONE,
     DUE,
     IDLE,
@@ -20,6 +21,7 @@ from model.state import (
     STOPPING,
     SUSPENDED,
     UNBORN,
+    WORKING,
     State,
     Steps,
 )
@@ -27,6 +29,7 @@ from model.state import (
 
 def client(cfg: Config, s: State) -> Steps:
     yield from start(cfg, s)
+    yield from close(cfg, s)
     yield from stop_run(cfg, s)
     for t in range(len(cfg.agents)):
         status = s.turns[t].status
@@ -103,6 +106,16 @@ def join(cfg: Config, s: State, t: int) -> Steps:
     yield d.commit(SYSTEM, f"client: join(t{t}), open {d.run.open}")
 
 
+def close(cfg: Config, s: State) -> Steps:
+    """K38: the session takes no more messages. Its signal has a pending reaction, which ends the run if no turn is open."""
+    if not cfg.is_session or s.run.status != LIVE:
+        return
+    d = Draft(cfg, s)
+    pending = s.run.pending | (cfg.closing if cfg.rules.close_reacts else 0)
+    d.run = d.run._replace(status=CLOSED, pending=pending, version=s.run.version + cfg.rules.changes_bump)
+    yield d.commit(SYSTEM, "client: close the session")
+
+
 def stop(cfg: Config, s: State, t: int) -> Steps:
     """K12: queued or active, the turn ends here, with deliverable and event."""
     if not cfg.rules.stop_in_kernel:
@@ -138,12 +151,16 @@ def order_stop(d: Draft, t: int) -> str:
 
 
 def stop_run(cfg: Config, s: State) -> Steps:
-    """K35: the run accepts no more turns; each open turn gets a stop row. The version rises: reactions depend on the status."""
-    if s.run.status != LIVE or not s.faults[Fault.STOP_RUN]:
+    """K35: the run accepts no more turns; each open turn gets a stop row. The version rises: reactions depend on the status. K38c: a session
+    without a turn gets a pending reaction, which ends it."""
+    if s.run.status not in WORKING or not s.faults[Fault.STOP_RUN]:
         return
     d = Draft(cfg, s)
     d.spend(Fault.STOP_RUN)
-    d.run = d.run._replace(status=STOPPING, is_stopped=True, version=s.run.version + cfg.rules.changes_bump)
+    is_idle = cfg.is_session and s.run.open == 0 and cfg.rules.stop_reacts
+    pending = s.run.pending | (cfg.closing if is_idle else 0)
+    version = s.run.version + cfg.rules.changes_bump
+    d.run = d.run._replace(status=STOPPING, is_stopped=True, version=version, pending=pending)
     for t, turn in enumerate(s.turns):
         if turn.status in (QUEUED, ACTIVE):
             d.change_turn(t, stop=DUE)

@@ -29,6 +29,8 @@ from model.cases_runs import (
     R11,
     R12,
     R13,
+    R14,
+    R15,
 )
 from model.cases_turns import (
     C1,
@@ -60,7 +62,7 @@ from model.configs import Config, faults
 
 TURNS = (C1, C2, C3, C4, C5, E1, E2, E3, I1, I2, S1, S2, S3, S4, S5, U1, P1, P2, T1, T2)
 FORKS = (D1, D2, D3, D4, D5, D6, D7, D8, P3)
-RUNS = (R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11, R12, R13)
+RUNS = (R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, R11, R12, R13, R14, R15)
 CONFIGS = (*TURNS, C6S, C7S, *FORKS, *RUNS)
 FULL = (*TURNS, C6, C7, *FORKS, D3L, *RUNS, R9L)
 
@@ -97,4 +99,5 @@ QUICK = (
     small(R10, "no fault"),
     small(R11, "no fault"),
     small(R12, "lost reply", amb=1),
+    small(R14, "no fault"),
 )

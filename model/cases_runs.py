@@ -91,6 +91,21 @@ R13 = Config(
     faults=faults(crash=1, amb=1),
 )
 
+# A session: its first message, one that a client sends while another one may close it, a recorder that each first reply wakes,
+# and a summary that the close wakes.
+R14 = Config(
+    "R14",
+    "a session: 2 messages, a recorder of the first reply, a summary at the close; crash, lost reply",
+    agents=(0, 0, 1, 2),
+    scripts=((), (), (), ()),
+    starts=(0,),
+    joins=(1,),
+    wakes=((2, 0b00001), (3, 0b10000)),
+    is_session=True,
+    faults=faults(crash=1, amb=1),
+)
+R15 = replace(R14, name="R15", about="as R14; the run is stopped", faults=faults(stop_run=1))
+
 # Delegation: a turn and two children on agents of their own; a child, and its child; a child beside a tool.
 D1 = Config(
     "D1",

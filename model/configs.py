@@ -105,11 +105,17 @@ class Config:
     is_dispatch_timed: bool = False  # the project has a dispatch timeout
     activations_max: int = 0  # the activation limit of the run; 0: none
     goal: int = 0  # the endings that meet the run's end_when; 0: none
+    is_session: bool = False  # the run waits for messages, its `joins`, until a client closes it
     rules: Rules = field(default_factory=Rules)
 
     @cached_property
     def turns_of(self) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(t for t, owner in enumerate(self.agents) if owner == a) for a in range(max(self.agents) + 1))
+
+    @property
+    def closing(self) -> int:
+        """The bit of the close among the endings to which a run reacts."""
+        return 1 << len(self.agents)
 
     @cached_property
     def parents(self) -> dict[int, tuple[int, int]]:

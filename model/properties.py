@@ -13,6 +13,7 @@ from model.actions_worker import workers
 from model.configs import Config
 from model.state import (
     ACTIVE,
+    CLOSED,
     DISPATCHED,
     DONE,
     DUE,
@@ -116,8 +117,16 @@ class KernelModel:
             yield "the run has ended, a turn is open"
         if run.pending:
             yield "the run has ended, a reaction is pending"
-        if not run.is_stopped and any(s.turns[t].status == UNBORN for t, _ in self.cfg.wakes):
+        if not run.is_stopped and any(s.turns[t].status == UNBORN and self._is_met(s, t) for t, _ in self.cfg.wakes):
             yield "the run has ended, a turn was never woken"
+        if self.cfg.is_session and not run.is_stopped and not run.reacted & self.cfg.closing:
+            yield "a session has ended, nobody closed it"
+
+    def _is_met(self, s: State, woken: int) -> bool:
+        """Whether all endings that wake a turn have happened: a session that was closed rejects messages, which then never end."""
+        happened = sum(1 << t for t, turn in enumerate(s.turns) if turn.status == DONE)
+        happened |= (s.run.pending | s.run.reacted) & self.cfg.closing
+        return all(needs & ~happened == 0 for t, needs in self.cfg.wakes if t == woken)
 
     def is_quiet(self, s: State) -> bool:
         """Every turn is over, the run has ended, nobody is busy, no bell rings, no row waits in the outbox."""
@@ -129,14 +138,20 @@ class KernelModel:
             and (not self.cfg.starts or (s.run.status == ENDED and s.run.ends == 1))
         )
 
+    def _is_waiting(self, s: State) -> bool:
+        """An open session without a turn waits for messages."""
+        return self.cfg.is_session and s.run.status == LIVE and s.run.open == 0
+
     def _is_over(self, s: State, t: int) -> bool:
-        """Delivered; or rejected; or never born, because its parent is over, or its run was stopped before."""
+        """Delivered; or rejected; or never born, because its parent is over, or its run was stopped before,
+        or nothing that wakes it happened in a session."""
         turn = s.turns[t]
         if turn.status != UNBORN:
             return turn.status == REJECTED or (turn.status == DONE and turn.deliverables > 0 and turn.events > 0)
         if t in self.cfg.parents:
             return self._is_over(s, self.cfg.parents[t][0])
-        return s.run.is_stopped and any(t == woken for woken, _ in self.cfg.wakes)
+        is_woken = any(t == woken for woken, _ in self.cfg.wakes)
+        return is_woken and (s.run.is_stopped or (s.run.status == ENDED and not self._is_met(s, t)))
 
     def _is_still(self, s: State) -> bool:
         return (
@@ -153,5 +168,5 @@ class KernelModel:
         return (
             all(turn.status in (UNBORN, INSERTED) or self._is_over(s, t) for t, turn in enumerate(s.turns))
             and self._is_still(s)
-            and (s.run.status not in (LIVE, STOPPING) or s.run.pending > 0)
+            and (s.run.status not in (LIVE, CLOSED, STOPPING) or s.run.pending > 0 or self._is_waiting(s))
         )

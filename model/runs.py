@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from model.kernel import Draft
-from model.state import ACTIVE, DUE, ENDED, LIVE, MANY, QUEUED, REJECTED, STOPPING, UNBORN, Run
+from model.state import ACTIVE, CLOSED, DUE, ENDED, LIVE, MANY, QUEUED, REJECTED, STOPPING, UNBORN, WORKING, Run
 
 
 def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
@@ -12,17 +12,19 @@ def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
 
     Only what is computed from `seen` is the reaction: state, wakes, whether the run ends. So "compute, then commit"
     are the two steps *read* and *this*, with anything in between. A run that is being stopped wakes nobody (K35); nor
-    does one whose goal is met, and one at its activation limit wakes as many as it may: both begin to end here (K35b).
+    does one whose goal is met, and one at its activation limit wakes as many as it may: both begin to end here (K35b). A closed
+    session wakes agents as an open one does, and ends as any run does; an open one waits for messages (K38, K38b).
     """
     _, reacted, woken, pending, was_open, status = seen
     rules, run = d.cfg.rules, d.run
     is_sweep = finished < 0
     reacted |= pending if is_sweep else 1 << finished
-    is_waking = status == LIVE or not rules.stopping_closed
+    works = status in WORKING if rules.closed_wakes else status == LIVE
+    is_waking = works or (status != CLOSED and not rules.stopping_closed)
     wakes = [t for t, needs in d.cfg.wakes if is_waking and needs & ~reacted == 0 and not woken >> t & 1]
-    is_met = bool(d.cfg.goal) and status == LIVE and d.cfg.goal & ~reacted == 0
+    is_met = bool(d.cfg.goal) and works and d.cfg.goal & ~reacted == 0
     room = 0 if is_met else d.cfg.activations_max - activations(d) if d.cfg.activations_max else len(wakes)
-    is_over = status == LIVE and not is_met and room < len(wakes)
+    is_over = works and not is_met and room < len(wakes)
     wakes = wakes[: max(0, room)]
     more = len(wakes) - (not is_sweep)
     is_pending = not is_sweep and pending > 0 and rules.end_sees_pending
@@ -41,7 +43,8 @@ def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
     if is_met or is_over:
         d.run = d.run._replace(status=STOPPING, is_stopped=True)
         stop_open_turns(d, only_human=is_met)
-    if was_open + more == 0 and not is_pending:
+    is_waiting = d.cfg.is_session and d.run.status == LIVE and rules.session_waits
+    if was_open + more == 0 and not is_pending and not is_waiting:
         end(d)
 
 

@@ -18,7 +18,8 @@ UNBORN, INSERTED, QUEUED, ACTIVE, DONE, REJECTED = range(
 )  # INSERTED: not committed (K9 off); REJECTED: busy, or no run
 NO_WAIT, OPEN, RESOLVED = range(3)
 NO_ROW, DUE, SENT = range(3)  # a row of the outbox
-NONE_YET, LIVE, STOPPING, ENDED = range(4)
+NONE_YET, LIVE, STOPPING, ENDED, CLOSED = range(5)  # CLOSED: a session that takes no more messages
+WORKING = (LIVE, CLOSED)  # its signals wake agents
 TRUE, FORGED = 1, 2  # early reports that are kept: whose token they carry
 MANY = 2  # counters stop here: two is already too many
 
@@ -81,8 +82,8 @@ class Run(NamedTuple):
     status: int
     version: int
     open: int
-    pending: int  # turns whose ending has a pending reaction
-    reacted: int  # turns whose ending the reactive state includes
+    pending: int  # turns whose ending has a pending reaction; `closing`: that of the close of a session
+    reacted: int  # turns whose ending the reactive state includes; `closing` as above
     woken: int  # turns that reactions have enqueued
     ends: int  # workflow:end signals
     is_stopped: bool = False  # its end was requested

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph, tool
+from heliograph.client.arguments import check_stop
 from heliograph.client.session import open_session
+from heliograph.client.stops import stop_run
 from heliograph.errors import Conflict, InvalidInput, NotFound, Rejected
 from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall, ToolMessage, UserMessage
 from heliograph.recording.export import export_recording
@@ -181,6 +183,20 @@ async def test_stopped_reply_is_kept_and_marked(rig: Rig) -> None:
         UserMessage("Tell"), AssistantMessage("Once upon a time\n[This reply was stopped here.]"), UserMessage("Why?")
     )  # fmt: skip
     assert one(await rig.ended("anna"), "workflow:end")["outcome"] == "success"
+
+
+@pytest.mark.proves("P-53")
+@pytest.mark.parametrize("messages", [0, 1])
+async def test_stop_of_a_session_without_a_turn_ends_its_run(rig: Rig, messages: int) -> None:
+    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, chat().workflow, "anna") as session:
+        for _ in range(messages):
+            await session.send("Hello")
+        assert (
+            await stop_run(rig.runtime, "anna", check_stop(now=False, grace_seconds=1.0, reason="enough", actor=None))
+        ).outcome == "stopping"
+        signals = await rig.ended("anna")
+    assert one(signals, "workflow:terminating") == {"reason": "enough"}
+    assert one(signals, "workflow:end")["outcome"] == "canceled"
 
 
 async def test_session_stops_the_reply_to_another_process(rig: Rig) -> None:

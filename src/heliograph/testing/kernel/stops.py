@@ -128,12 +128,9 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
     was_running = run["status"] == "running"
     if was_running:
         payload = {"reason": reason} | ({} if actor is None else {"actor": get_raw(item, "actor")})
-        log(
-            tx,
-            run_id,
-            None,
-            [{"name": "workflow:terminating", "parent": root_id(tx.tables, run_id), "payload": payload}],
-        )
+        is_idle = get_text(run["memory"], "session") == "open" and run["open_turns"] == 0
+        log(tx, run_id, None, [{"name": "workflow:terminating", "parent": root_id(tx.tables, run_id), "payload": payload,
+                                **({"is_pending": True} if is_idle else {})}])  # fmt: skip
     if was_running or run["stop_reason"] is None:
         memory, why = run["memory"], run["stop_reason"]
         if not j.has(memory, "stopped_by"):

@@ -54,7 +54,7 @@ def parlor(cast: Cast) -> Heliograph:
 
 
 async def converse(world: SimWorld, ledger: Ledger, workflow: Workflow, messages: int) -> None:
-    """Act as one client: open a session, send messages, some twice, and close it; then send one more, and close it again."""
+    """Act as one client: open a session, send messages, some twice, and stop or close it; then send one more, and close it again."""
     plan, run_id = world.stage.plan, world.new_id("run")
     site = f"client/{workflow.name}"
     await world.sleep(plan.between(site, 0.0, 3.0))
@@ -67,6 +67,9 @@ async def converse(world: SimWorld, ledger: Ledger, workflow: Workflow, messages
             await world.sleep(plan.between(site, 0.0, 4.0))
     if plan.draw(f"{site}/late") < 0.5:
         await world.sleep(plan.between(site, 0.0, 12.0))
+    if plan.draw(f"{site}/stopped") < 0.2:
+        stop = {"run_id": run_id, "mode": "graceful", "grace_seconds": 5, "reason": "enough"}
+        await insist(world, lambda: ledger.stop_runs([stop]))
     for _ in range(2 if plan.draw(f"{site}/again") < 0.5 else 1):
         await insist(world, lambda: ledger.stop_runs([{"run_id": run_id, "mode": "close"}]))
         await insist(world, lambda: ledger.enqueue([message_item(world, workflow, run_id, -1)]))

@@ -39,7 +39,8 @@ begin
 end $$;
 
 -- stop_runs: stop runs. A stopped run wakes no more agents. The outbox delivers the stops of its open turns, each in
---   its own transaction. The reaction to the last one ends the run as canceled.
+--   its own transaction. The reaction to the last one ends the run as canceled; that of a session without a turn is
+--   the reaction to its workflow:terminating.
 --   p_items: [{run_id, mode, grace_seconds, reason, actor}], see stop. Of two stops of one run, 'force' wins. mode
 --   'close' is for sessions: the run takes no more messages, answers those that it has, and ends as success.
 --   Returns [{run_id, outcome}] in the order of p_items. 'stopping'. 'already_done' with run_outcome. 'unknown_run'.
@@ -175,7 +176,8 @@ begin
         perform heliograph._log(p_project, v_run.run_id, null, jsonb_build_array(jsonb_build_object(
             'name', 'workflow:terminating', 'parent', heliograph._root_id(p_project, v_run.run_id), 'payload',
             jsonb_build_object('reason', v_reason) || jsonb_strip_nulls(jsonb_build_object('actor',
-                    p_item -> 'actor')))), p_now);
+                    p_item -> 'actor'))) || case when v_run.memory ->> 'session' = 'open' and v_run.open_turns = 0
+                                                 then jsonb '{"is_pending": true}' else '{}' end), p_now);
     end if;
     update heliograph.runs
        set status = 'terminating', stop_reason = coalesce(stop_reason, v_reason), version = version + 1,
