@@ -269,15 +269,21 @@ def test_each_command_prints_narrow_lines_without_colours_in_any_locale(place: P
     assert found == [], "\n".join(found)
 
 
-def problems_of_wrong_input(case: Case, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Run a wrong command in this process, without a terminal and with the encoding ASCII."""
+def run_in_a_pipe(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
+    """Run a command in this process, without a terminal and with the encoding ASCII. Return its code, and what it prints and reports."""
     out, err = io.BytesIO(), io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
-    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(err, encoding="ascii"))
     with monkeypatch.context() as changed:  # a command writes its options into the environment
         changed.setattr(os, "environ", os.environ.copy())
+        changed.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+        changed.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
+        changed.setattr(sys, "stderr", io.TextIOWrapper(err, encoding="ascii"))
         code = run_command(arguments)
-    printed, errors = out.getvalue().decode(), err.getvalue().decode()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return code, out.getvalue().decode(), err.getvalue().decode()
+
+
+def problems_of_wrong_input(case: Case, code: int, printed: str, errors: str) -> Iterator[str]:
     if (
         code != case.wrong_code
         or not errors.startswith("error: ")
@@ -289,18 +295,27 @@ def problems_of_wrong_input(case: Case, arguments: list[str], monkeypatch: pytes
         yield f"lacks the object or the next step: {errors}"
 
 
+def problems_of_right_input(case: Case, code: int, printed: str, errors: str) -> Iterator[str]:
+    if code != case.code or "Traceback" in errors or "\x1b" in printed + errors:
+        yield f"ends with {code}, not {case.code}: {printed}{errors}"
+    if any("..." in line and len(line) == COLUMNS for line in printed.splitlines()):
+        yield f"clips a line as on a terminal: {printed}"
+
+
 @pytest.mark.more
 @pytest.mark.timeout(180)
-def test_error_of_each_command_names_the_problem_the_object_and_the_next_step(
+def test_each_command_works_in_a_pipe_and_its_errors_name_the_object_and_the_next_step(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place.folder)
     for name, value in place.environment.items():
         monkeypatch.setenv(name, value)
-    found = [
-        f"helio {case.wrong}: {problem}"
-        for case in TABLE.values()
-        for problem in problems_of_wrong_input(case, place.arguments(case.wrong)[1:], monkeypatch)
-    ]
+    found = []
+    for case in TABLE.values():
+        done = run_in_a_pipe(place.arguments(case.wrong)[1:], monkeypatch)
+        found += [f"helio {case.wrong}: {problem}" for problem in problems_of_wrong_input(case, *done)]
+        if not case.until:  # such a command runs until a signal ends its process
+            done = run_in_a_pipe(place.arguments(case.right)[1:], monkeypatch)
+            found += [f"helio {case.right}: {problem}" for problem in problems_of_right_input(case, *done)]
     monkeypatch.undo()
     assert found == [], "\n".join(found)
