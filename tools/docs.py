@@ -49,7 +49,7 @@ def shape_text(shape: Shape) -> str:
 
 def render_errors() -> str:
     """Render the exception tree as a table, each class below its base."""
-    lines = ["| Error | Default code | Retryable | `helio` exit code |", "|---|---|---|---:|"]
+    lines = ["| Error | Default code | `recoverable` by default | `helio` exit code |", "|---|---|---|---:|"]
     for depth, error in descendants(HeliographError):
         name = "&nbsp;&nbsp;" * depth + f"`{error.__name__}`"
         lines.append(
