@@ -121,6 +121,17 @@ def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixtu
             },
             "writer (turn_2) failed: TIMEOUT: late",
         ),
+        (
+            "harness:error",
+            {"code": "RATE_LIMITED", "message": "busy", "recoverable": True},
+            "RATE_LIMITED: busy (recoverable)",
+        ),
+        ("harness:error", {"code": "AUTH_ERROR", "message": "no key", "recoverable": False}, "AUTH_ERROR: no key"),
+        (
+            "delegation_response",
+            {"target_agent": "a", "status": "completed", "result": {"text": "Ink"}},
+            "a completed -> Ink",
+        ),
         ("mine:done", {"n": 1}, '{"n":1}'),
         ("mine:done", [1, 2], "[1,2]"),
     ],

@@ -48,6 +48,9 @@ def short_payload(signal: Signal, width: int = 100) -> str:
         return safe_repr(f"{fraction:.0%} {payload.get('message', '')}".strip(), width)
     if signal.name == "agent:failed" and isinstance(error := payload.get("error"), dict):
         return safe_repr(f"{error.get('code')}: {error.get('message')}", width)
+    if signal.name == "harness:error" and "code" in payload:
+        passing = " (recoverable)" if payload.get("recoverable") is True else ""
+        return safe_repr(f"{payload['code']}: {payload.get('message')}{passing}", width)
     if signal.name == "tool:call" and "input" in payload:
         return safe_repr(f"{payload.get('name')} {json_text(payload['input'], WHOLE)}", width)
     if signal.name == "tool:result" and "output" in payload:
@@ -76,7 +79,11 @@ def _delegation(name: str, payload: dict[str, Any]) -> str:
     status = str(payload.get("status"))
     if isinstance(error := payload.get("error"), dict):
         return f"{status}: {error.get('code')}: {error.get('message')}"
-    return f"{status} -> {json_text(payload['result'], WHOLE)}" if "result" in payload else status
+    if "result" not in payload:
+        return status
+    result: Any = payload["result"]
+    is_text = isinstance(result, dict) and result.keys() == {"text"}  # the deliverable of an agent that returned a text
+    return f"{status} -> {json_text(result['text'] if is_text else result, WHOLE)}"
 
 
 def fraction_of(payload: dict[str, Any]) -> float | None:
