@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 from heliograph.ledger.reader import CLAIMS_OF_RUN
-from tests.kernel.kit import Item, Kernel, connect, draft, ending, following, message, run_item, stopping, turn_item
+from tests.kernel.kit import (
+    Item,
+    Kernel,
+    activation,
+    connect,
+    draft,
+    ending,
+    following,
+    message,
+    run_item,
+    stopping,
+    turn_item,
+)
 from tests.kernel.waits import TOKEN, activated, child, command, result, suspended, tool
 
 EACH = 300
@@ -66,6 +78,7 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
         "report": of("applied", ("report", [result("turn_suspended_7", "c1", token=TOKEN)])),
         "early report": of("early", ("report", [result(turn, "c7")])),
         "finish": of("ok", ("finish", [ending(one, ends="success")])),
+        "react": of("ok", ("react", [await _reaction(kernel, run)])),
         "stop": of("stopped", ("stop", [stopping(turn)])),
         "stop gracefully": of("stopping", ("stop", [stopping(turn, "graceful")])),
         "stop of a run": of("stopping", ("stop_runs", [stopping(run)])),
@@ -121,6 +134,8 @@ async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
             turn_item(one, draft("x", f"sig_{one['run_id']}_1"), calls=[tool("c8")],
                       cards=[{"card_id": f"card {one['turn_id']}", "kind": "note", "content": {}}]) for one in some])),
         "report": of("applied", ("report", [result(f"turn_suspended_{n}", "c1", token=TOKEN) for n in range(BATCH)])),
+        "defer": of("deferred", ("defer", [turn_item(one, reason="x", delay_seconds=1) for one in some])),
+        "react": of("ok", ("react", [await _reaction(kernel, one["run_id"]) for one in some])),
         "finish": of("ok", ("finish", [ending(one, ends="success") for one in some])),
         "finish of one run": of("ok", ("finish", following(of_a_run))),
         "outbox": Measured([("read_outbox", BATCH)], lambda answer: len(answer) == BATCH),
@@ -173,6 +188,14 @@ async def _claimed(kernel: Kernel, name: str) -> list[Item]:
     claimed = await kernel.claim(limit=EACH)
     assert len(claimed) == EACH
     return claimed
+
+
+async def _reaction(kernel: Kernel, run_id: str) -> Item:
+    """A reaction that wakes an agent of the run."""
+    return {
+        "run_id": run_id, "version": (await kernel.run(run_id))["version"], "signals": list(activated("critic", parent=f"sig_{run_id}_1")),
+        "reaction": {"activations": [activation("critic", f"new_{run_id}", 0, {"seq": 1})]},
+    }  # fmt: skip
 
 
 def _run(name: str) -> Item:

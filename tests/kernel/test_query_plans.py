@@ -189,8 +189,8 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("command pools", "select heliograph.command_pools('filled', 'search', '2040-01-01')", [], {"outbox_commands"}),
     ("report", f"select {REPORT.format('turn_c', 'c2', TOKEN)}", [],
      {"turn_waiting_tools_pkey", "agent_state_head_pkey", "outbox_pkey", "runs_pkey"}),
-    ("react", "select heliograph.react('filled', $1, now())",
-     [[{"run_id": "run_a", "version": 0, "signals": [draft("x", "sig_run_a_1")], "reaction": {}}]], {"runs_pkey"}),
+    ("react", "select heliograph.react('filled', '{run_a}', '{0}', $1::text[]::jsonb[], array['{}'::jsonb], '{null}', now())",
+     [[json.dumps([draft("x", "sig_run_a_1")])]], {"runs_pkey"}),
     ("stop", "select heliograph.stop('filled', $1, now())", [[stopping(turn) for turn in ("turn_3", "turn_4", "turn_c")]],
      {"agent_turns_pkey", "agent_state_head_pkey", "turn_waiting_tools_pkey", "outbox_pkey", "runs_pkey"}),
     ("stop of what was", "select heliograph.stop('filled', $1, now())", [[stopping(turn) for turn in ("done_7", "turn_0", "turn_x")]],
@@ -304,7 +304,8 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
         ("renew", "select heliograph.renew('filled', $1::text[], $2::text[], $3::bigint[], '{null}', 30, now())",
          [[claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]]], {"agent_state_head_pkey"}),
         ("release", "select heliograph.release('filled', $1, now())", [[turn_item(claimed)]], {"agent_state_head_pkey", "leases_pkey"}),
-        ("defer", "select heliograph.defer('filled', $1, now())", [[turn_item(claimed, delay_seconds=1)]],
+        ("defer", "select heliograph.defer('filled', $1::text[], $2::text[], $3::bigint[], '{null}', '{1}', '{null}', '{null}', '{null}', now())",
+         [[claimed["agent_id"]], [claimed["turn_id"]], [claimed["epoch"]]],
          {"agent_state_head_pkey", "agent_inbox_pkey"}),
         ("begin and record", f"select heliograph.begin_call('filled', $1::text[], $2::text[], $3::bigint[], '{{c1}}', {_NULL}, '{{x}}', {', '.join(7 * [_NULL])},"
                              " now()), heliograph.record_call('filled', $1::text[], $2::text[], $3::bigint[],"

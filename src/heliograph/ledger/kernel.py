@@ -16,7 +16,9 @@ from heliograph.requests import (
     Append,
     BeginCall,
     ClaimTarget,
+    Deferral,
     Finish,
+    React,
     RecordCall,
     Renewal,
     Report,
@@ -118,6 +120,14 @@ _REPORTED = (
     Column("turn_id", "text"), Column("call_id", "text"), Column("outcome", "text"), Column("resumed", "boolean"),
     Column("targets", "text[]"), Column("woken", "text[]"), Column("code", "text"), Column("message", "text"),
 )  # fmt: skip
+_DEFERRED = (
+    Column("turn_id", "text"), Column("outcome", "text"), Column("targets", "text[]"), Column("woken", "text[]"),
+    Column("due_at", "timestamp with time zone"), Column("stop", "jsonb"),
+)  # fmt: skip
+_REACTED = (
+    Column("run_id", "text"), Column("outcome", "text"), Column("targets", "text[]"), Column("woken", "text[]"),
+    Column("code", "text"), Column("message", "text"),
+)  # fmt: skip
 _FUNCTIONS = (
     KernelFunction("start_runs", ("text", ITEMS), columns=columns_of(StartRun), returns=_STARTED),
     KernelFunction("enqueue", ("text", "jsonb")),
@@ -129,14 +139,14 @@ _FUNCTIONS = (
     KernelFunction("begin_call", ("text", ITEMS), columns=columns_of(BeginCall), returns=_BEGUN),
     KernelFunction("record_call", ("text", ITEMS), columns=columns_of(RecordCall), returns=_RECORDED),
     KernelFunction("suspend", ("text", ITEMS), columns=columns_of(Suspension), returns=_SUSPENDED),
-    KernelFunction("defer", ("text", "jsonb")),
+    KernelFunction("defer", ("text", ITEMS), columns=columns_of(Deferral), returns=_DEFERRED),
     KernelFunction("finish", ("text", ITEMS), columns=columns_of(Finish), returns=_FINISHED),
     KernelFunction(
         "finish_and_claim", ("text", ITEMS, TARGETS, "text", "integer", "float8"), columns=columns_of(Finish)
     ),
     KernelFunction("stop", ("text", "jsonb")),
     KernelFunction("stop_runs", ("text", "jsonb")),
-    KernelFunction("react", ("text", "jsonb")),
+    KernelFunction("react", ("text", ITEMS), columns=columns_of(React), returns=_REACTED),
     KernelFunction("report", ("text", ITEMS), columns=columns_of(Report), returns=_REPORTED),
     KernelFunction("take_commands", ("text", "jsonb", "integer", "float8")),
     KernelFunction("command_pools", ("text", "text")),

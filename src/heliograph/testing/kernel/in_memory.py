@@ -94,7 +94,11 @@ class InMemoryKernel:
             raise KernelRejected(f"heliograph.{function} rejected the call: {error.message} ({error.state})") from None
         if definition.returns:
             return [
-                {column.name: row[column.name] for column in definition.returns if row.get(column.name) is not None}
+                {
+                    column.name: datetime.fromisoformat(value) if column.type == "timestamp with time zone" else value
+                    for column in definition.returns
+                    if (value := row.get(column.name)) is not None
+                }
                 for row in answer
             ]
         return answer

@@ -14,6 +14,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "no_bump": (
         ("turn_epoch = h.turn_epoch + 1, owner = p_worker", "turn_epoch = h.turn_epoch, owner = p_worker"),
         ("set status = 'dispatched', turn_epoch = turn_epoch + 1, owner = null", "set status = 'dispatched', owner = null"),
+        ("set status = 'dispatched', turn_epoch = h.turn_epoch + 1, owner = null", "set status = 'dispatched', owner = null"),
     ),
     "ungated_append": (
         ("select case when h.at is null then '{\"outcome\": \"stale\"}'\nelse coalesce(\ncase when i.drafts > 0",
@@ -28,6 +29,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "attempts_unbounded": (("if v_attempts < v_max then", "if true then"),),
     "recovery_loses_place": (
         ("due_at = p_due_at, moved_at = v_now", "due_at = p_due_at, ready_at = v_now, moved_at = v_now"),
+        ("moved_at = d.released_at,\nterminates =", "moved_at = d.released_at, ready_at = d.released_at,\nterminates ="),
     ),
     "finish_splits_event": (
         (_ENDED_BY_OWNER, _FORGET_EVENT.format(keys="array(select 'evt:' || p_turn_id[e] from unnest(v_ended) e)") + _ENDED_BY_OWNER),
@@ -57,8 +59,8 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("if v_item.step > 0 and v_runs[v_item.n] = any (v_failed) and v_item.is_owned then", "if false then"),
     ),
     "react_unguarded": (
-        ("if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')\n"
-         "= (v_item ->> 'version')::bigint and jsonb_typeof(v_item -> 'reaction') = 'object' then", "if true then"),
+        ("and r.run_id = p_run_id and r.version = p_version;\n"
+         "if v_base is null or jsonb_typeof(p_reaction) is distinct from 'object' then", "and r.run_id = p_run_id;\nif false then"),
     ),
     "ends_with_open_turns": (
         ("'memory', p_run.memory, 'open_turns', p_run.open_turns,", "'memory', p_run.memory, 'open_turns', least(p_run.open_turns, 1),"),
@@ -147,7 +149,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "set published_at = p_now, deliveries = o.deliveries + 1"),
     ),
     "blind_retry": (("when w.effect in ('pure', 'idempotent', 'transactional') then '{\"outcome\": \"again\"}'", "when true then '{\"outcome\": \"again\"}'"),),
-    "defer_uncapped": (("if v_defers >= v_most then", "if false then"),),
+    "defer_uncapped": (("when v_turn.defer_count >= coalesce(", "when false and v_turn.defer_count >= coalesce("),),
     "cycles_allowed": (("from queue q where q.agent_id in (select a.agent_id from ancestor a)", "from queue q where false"),),
     "stop_no_check": (
         ("elsif v_turn.state = 'done' then\nreturn jsonb_build_object('outcome', 'already_done', 'turn_outcome', v_turn.outcome);",

@@ -200,21 +200,24 @@ create function heliograph._is_usual_reaction(p_reaction jsonb) returns boolean
         and heliograph._wrong_status('', p_reaction) is null end
 $$;
 
--- _wrong_item: null, or the problem of an item with a reaction: an unknown key in the item, in the reaction or in its
---   activations, or a value of another type. p_keys: those of an item.
-create function heliograph._wrong_item(p_path text, p_item jsonb, p_keys text[]) returns text
+-- _wrong_commit: null, or the problem of an item with a reaction and a recording: an unknown key in one of them or in
+--   an activation, or a value of another type.
+create function heliograph._wrong_commit(p_reaction jsonb, p_recording jsonb) returns text
     language plpgsql immutable as $$
 declare
-    v_reaction jsonb := p_item -> 'reaction';  -- variables: each use of an expression would copy the part again
-    v_activations jsonb := v_reaction -> 'activations';
+    v_activations constant jsonb := p_reaction -> 'activations';
     v_wrong text;
 begin
-    v_wrong := coalesce(heliograph._wrong_keys(p_path, p_item, p_keys),
-                        heliograph._wrong_type(p_path, p_item, 'reaction', 'object'),
-                        case when p_item ? 'recording' then heliograph._wrong_recording(p_path, p_item) end,
-                        heliograph._wrong_reaction(p_path || '.reaction', v_reaction));
+    if p_recording is not null then
+        v_wrong := heliograph._wrong_recording('p_items[]', jsonb_build_object('recording', p_recording));
+    end if;
+    if heliograph._is_usual_reaction(p_reaction) is not true then
+        v_wrong := coalesce(
+            heliograph._wrong_type('p_items[]', jsonb_build_object('reaction', p_reaction), 'reaction', 'object'),
+            v_wrong, heliograph._wrong_reaction('p_items[].reaction', p_reaction));
+    end if;
     for m in 0 .. coalesce(jsonb_array_length(v_activations), 0) - 1 loop
-        v_wrong := coalesce(v_wrong, heliograph._wrong_activation(p_path, v_activations -> m));
+        v_wrong := coalesce(v_wrong, heliograph._wrong_activation('p_items[]', v_activations -> m));
     end loop;
     return v_wrong;
 end $$;

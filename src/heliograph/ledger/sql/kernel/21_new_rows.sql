@@ -24,3 +24,10 @@ create type heliograph.suspension as (
     turn_at tid, box_id text, card_count integer, budgets text[], run_at tid, base bigint,
     lease_at tid, written integer, pending integer, first_seq bigint, known bigint, is_early boolean
 );
+
+-- A turn of an item of defer: its place in the call, and the rows that a deferral changes, see _read_deferrals.
+-- released_at: the end of its lease.
+create type heliograph.deferral as (
+    place integer, agent_id text, turn_id text, head_at tid, released_at timestamptz, stop_requested_at timestamptz,
+    stop_reason text, turn_at tid, defer_count integer, lease_at tid
+);
