@@ -9,7 +9,7 @@
 --   'exhausted': the turn was deferred deferrals_max times before, and has ended as failed. 'stopped': a graceful stop
 --   was pending and has ended the turn. 'stopping', with stop: see suspend, also for terminates. 'stale'. targets: the
 --   workers to notify, for the whole call. woken: in the first row, the agents that the call woke.
---   raises: see _enter; 22023 for arrays of different lengths, a delay that is not between 0 and 366 days, a number of
+--   raises: see _enter; 22023 for arrays of the wrong shape, a delay that is not between 0 and 366 days, a number of
 --           deferrals that is negative, an unknown trust
 --   locks:  the heads, then the runs
 create function heliograph.defer(
@@ -28,9 +28,10 @@ declare
     v_stops jsonb[];
     v_woken text[] := '{}';
 begin
-    perform heliograph._check_lengths(array[
-        cardinality(p_agent_id), cardinality(p_turn_id), cardinality(p_epoch), cardinality(p_reason),
-        cardinality(p_delay_seconds), cardinality(p_deferrals_max), cardinality(p_trust), cardinality(p_terminates)]);
+    perform heliograph._check_shapes(array[
+        heliograph._shape(p_agent_id), heliograph._shape(p_turn_id), heliograph._shape(p_epoch),
+        heliograph._shape(p_reason), heliograph._shape(p_delay_seconds), heliograph._shape(p_deferrals_max),
+        heliograph._shape(p_trust), heliograph._shape(p_terminates)]);
     perform heliograph._check_deferrals(p_delay_seconds, p_deferrals_max, p_trust);
     perform heliograph._lock_heads(p_project, p_agent_id);
     perform heliograph._lock_runs(p_project, heliograph._runs_of(p_agent_id));

@@ -7,7 +7,7 @@
 --   reacted, or the next sweep returns the run again. 'rejected' with code and message: payload_too_large, fan_out,
 --   queue_full, invalid_signal, or a SQLSTATE such as 23514 for a run that may not end yet. The run counts its
 --   rejections, and sweep_pending_reactions returns runs with fewer of them first (K23).
---   raises: see _enter; 22023 for arrays of different lengths; an invalid item does not raise: its outcome is
+--   raises: see _enter; 22023 for arrays of the wrong shape; an invalid item does not raise: its outcome is
 --           'rejected'
 --   locks:  the heads of the agents activated, then the runs
 create function heliograph.react(
@@ -23,9 +23,9 @@ declare
     v_woken text[];
     v_verdict jsonb;
 begin
-    perform heliograph._check_lengths(array[
-        cardinality(p_run_id), cardinality(p_version), cardinality(p_signals), cardinality(p_reaction),
-        cardinality(p_recording)]);
+    perform heliograph._check_shapes(array[
+        heliograph._shape(p_run_id), heliograph._shape(p_version), heliograph._shape(p_signals),
+        heliograph._shape(p_reaction), heliograph._shape(p_recording)]);
     v_bytes := heliograph._check_columns(p_signals || p_reaction || p_recording);
     p_signals := array_replace(p_signals, 'null', null);
     perform heliograph._lock_heads(p_project, heliograph._activated(p_run_id, p_reaction));
