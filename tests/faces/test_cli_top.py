@@ -71,6 +71,7 @@ class Watch:
         return LOAD
 
 
+@pytest.mark.proves("P-54")
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_lines_fit_the_terminal_and_contain_no_control_characters(width: int) -> None:
     lines = snapshot_lines(LOAD, "age", width)
