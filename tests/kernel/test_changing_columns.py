@@ -117,7 +117,7 @@ async def test_columns_that_a_turn_changes_are_the_last_of_their_tables(kernel: 
         "runs": {"target", "request_hash", "created_at"},
         "agent_state_head": {"run_id", "target", "pool", "priority"},
         "agent_turns": {"run_id", "cause_seq", "expires_at", "max_attempts"},
-        "agent_inbox": {"agent_id", "correlation_id", "created_at"},
+        "agent_inbox": {"message_type", "correlation_id", "created_at"},
         "turn_waiting_tools": {"tool", "kind", "epoch", "opened_at"},
     }
     rows = await kernel.connection.fetch(

@@ -24,8 +24,8 @@ EVENT = (
     " values ($1, 'task_event', 'evt:again', 'turn_{}', now(), now())"
 )
 MESSAGE = (
-    "insert into agent_inbox (project_id, agent_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at)"
-    " select project_id, agent_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at from agent_inbox"
+    "insert into agent_inbox (project_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at)"
+    " select project_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at from agent_inbox"
     " where project_id = $1 and {}"
 )
 LOG = "update signals set {} where project_id = $1 and run_id = '{}' and seq = {}"
@@ -137,7 +137,7 @@ ROW_CHECKS = {
     "agent_turns_check": "I19", "agent_turns_check1": "I19", "agent_turns_check2": "I19", "agent_turns_check3": "I20",
     "runs_check": "R9", "runs_check1": "R9", "runs_forked_check": "R10", "signals_check": "R11", "cards_check1": "B7",
     "turn_waiting_tools_check": "W12", "turn_waiting_tools_check1": "W12", "turn_waiting_tools_check2": "W12",
-    "turn_waiting_tools_check3": "W13",
+    "turn_waiting_tools_check3": "W13", "agent_inbox_check": "I21",
 }  # fmt: skip
 
 

@@ -360,3 +360,26 @@ async def test_call_counts_the_tokens_of_a_commit_that_it_waited_for(kernel: Ker
         task = await when_blocked(other, begin(other, second, "c1", "pure", rates=[RATE]), watcher)
     answer = await task
     assert datetime.fromisoformat(answer["rate"]["starts_at"]) == START + timedelta(seconds=0.5)
+
+
+async def test_run_that_another_caller_starts_at_the_same_moment_is_a_duplicate(
+    kernel: Kernel, beside: Connect
+) -> None:
+    client, watcher = await beside(), await beside()
+    items = [run_item(run, ["writer"], {f"turn_{run}": "writer"}) for run in ("run_b", "run_a", "run_b")]
+    async with opened(kernel):
+        await kernel.start("run_b", ["writer"], {"turn_run_b": "writer"})
+        task = await when_blocked(client, client.call("start_runs", items), watcher)
+    assert [row["outcome"] for row in await task] == ["duplicate", "started", "duplicate"]
+    assert await kernel.checks() == []
+
+
+async def test_run_that_another_caller_starts_is_a_conflict_of_a_transaction_that_does_not_see_it(
+    kernel: Kernel, beside: Connect
+) -> None:
+    client = await beside()
+    async with client.connection.transaction(isolation="repeatable_read"):
+        await client.rows("runs")
+        await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+        with pytest.raises(asyncpg.SerializationError, match="another transaction has created one of these runs"):
+            await client.start("run_a", ["writer"], {"turn_a": "writer"})

@@ -46,8 +46,8 @@ async def test_planner_statistics_exist_and_no_rows_remain(database_url: str) ->
         assert await connection.fetchval(f"select count(*) from heliograph.{table}") == 0
     assert (
         await connection.fetchval(
-            "insert into heliograph.agent_inbox (project_id, agent_id, agent_turn_id, message_type, status, correlation_id,"
-            " next_retry_at, created_at) values ('p', 'a', 't', 'turn', 'consumed', 's', now(), now()) returning inbox_id"
+            "insert into heliograph.agent_inbox (project_id, agent_turn_id, message_type, status, correlation_id,"
+            " next_retry_at, created_at) values ('p', 't', 'turn', 'consumed', 's', now(), now()) returning inbox_id"
         )
         == 1
     )

@@ -95,9 +95,12 @@ async def test_old_run_is_pruned_with_everything_it_owns(kernel: Kernel) -> None
     answer = await prune(kernel)
     assert (answer["turns"], answer["runs"], answer["more"], answer["blobs"] > 0) == (3, 1, False, True)
     assert await row_counts(kernel) == {"project_limits": 1}
-    rows = await kernel.rows("pruned", "id, hash, outcome, pruned_at")
+    rows, key = (
+        await kernel.rows("pruned", "id, hash, outcome, pruned_at"),
+        "b1yzuaGlVv6B55KNXU//Ur",
+    )  # of the hash of run_a
     assert [tuple(row) for row in rows] == [
-        ("run:run_a", "hash of run_a", "canceled", kernel.now), ("turn:turn_a", None, "canceled", kernel.now),
+        ("run:run_a", key, "canceled", kernel.now), ("turn:turn_a", None, "canceled", kernel.now),
         ("turn:turn_c", None, "success", kernel.now), ("turn:turn_d", None, "success", kernel.now),
     ]  # fmt: skip
     assert await prune(kernel) == NOTHING

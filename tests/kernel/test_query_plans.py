@@ -46,8 +46,8 @@ insert into agent_turns (project_id, agent_turn_id, agent_id, run_id, state, out
     activation_seq, output_box_id, deliverable_card_id, created_at, expires_at, finished_at)
   select 'filled', 'done_' || n, 'run_' || 1 + n / 5 || '/writer', 'run_' || 1 + n / 5, 'done', 'success', 3, 1, 2,
          'box_done_' || n, 'card:done_' || n || ':end', now(), now(), now() from generate_series(1, {FINISHED_TURNS}) n;
-insert into agent_inbox (project_id, agent_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at)
-  select project_id, agent_id, agent_turn_id, 'turn', 'consumed', 'sig_x_1', now(), now() from agent_turns where agent_turn_id like 'done%';
+insert into agent_inbox (project_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at)
+  select project_id, agent_turn_id, 'turn', 'consumed', 'sig_x_1', now(), now() from agent_turns where agent_turn_id like 'done%';
 insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
   select project_id, deliverable_card_id, output_box_id, agent_turn_id, 2, 'task.deliverable', '{{}}', now() from agent_turns where agent_turn_id like 'done%';
 insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch, deadline,

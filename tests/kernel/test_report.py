@@ -53,9 +53,13 @@ async def test_report_resolves_the_call_and_resumes_the_turn_in_one_commit(kerne
     assert (message["message_type"], message["status"], message["correlation_id"], message["applied"]) == (
         "tool_result", "pending", "c1", True,
     )  # fmt: skip
-    assert (message["report_status"], message["payload_card_id"], message["actor"], message["turn_epoch"]) == (
-        "success", "card:turn_a:call:c1", "the tool", claimed["epoch"],
-    )  # fmt: skip
+    assert (message["report_status"], message["actor"], message["turn_epoch"]) == (
+        "success",
+        "the tool",
+        claimed["epoch"],
+    )
+    shown = (await kernel.rows("inbox_overview", "inbox_id, agent_id, payload_card_id", "turn_id = 'turn_a'"))[-1]
+    assert (shown["agent_id"], shown["payload_card_id"]) == ("run_a/writer", "card:turn_a:call:c1")
     assert (await edges(kernel, "turn_a"))[-1] == ("report", "response", "c1")
     signal = (await kernel.rows("signal_log", "seq, name, payload, agent, parent, id"))[-1]
     assert (signal["name"], signal["agent"], signal["parent"]) == ("tool:result", "writer", claimed["activation_id"])

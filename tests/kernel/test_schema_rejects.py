@@ -15,8 +15,8 @@ NEW_TURN = (
     " output_box_id, created_at, expires_at) values ($1, {turn}, {agent}, 'run_a', {state}, 1, 1, 2, 'box', now(), now())"
 )
 NEW_INBOX = (
-    "insert into agent_inbox (project_id, agent_id, agent_turn_id, message_type, status, correlation_id, report_status, applied,"
-    " next_retry_at, created_at) values ($1, 'run_c/writer', 'turn_c', {kind}, {status}, 'c1', {report}, {applied}, now(), now())"
+    "insert into agent_inbox (project_id, agent_turn_id, message_type, status, correlation_id, report_status, applied,"
+    " next_retry_at, created_at) values ($1, 'turn_c', {kind}, {status}, 'c1', {report}, {applied}, now(), now())"
 )
 NEW_CARD = (
     "insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)"
@@ -75,6 +75,7 @@ REJECTED = {
     "agent_turns_check3": TURN.format("parent_turn_id = 'turn_c'", "a"),
     "turn_one_active": TURN.format("state = 'active'", "4"),
     "agent_inbox_pkey": "insert into agent_inbox overriding system value select * from agent_inbox where project_id = $1 and not applied",
+    "agent_inbox_check": "update agent_inbox set correlation_id = null where project_id = $1 and message_type = 'tool_result'",
     "message_type_check": NEW_INBOX.format(kind="'gossip'", status="'queued'", report="null", applied="false"),
     "message_status_check": NEW_INBOX.format(kind="'turn'", status="'lost'", report="null", applied="false"),
     "call_status_check": NEW_INBOX.format(kind="'tool_result'", status="'pending'", report="'fine'", applied="false"),
@@ -235,7 +236,7 @@ async def test_statuses_are_those_of_the_specification_and_no_others(kernel: Ker
     ("table", "column"),
     [
         ("agent_turns", "output_box_id"), ("agent_turns", "expires_at"), ("agent_turns", "cause_seq"),
-        ("agent_inbox", "correlation_id"), ("agent_inbox", "next_retry_at"), ("cards", "content"), ("cards", "box_id"),
+        ("agent_inbox", "agent_turn_id"), ("agent_inbox", "next_retry_at"), ("cards", "content"), ("cards", "box_id"),
         ("outbox", "key"), ("outbox", "due_at"), ("leases", "owner"), ("signals", "entries"), ("runs", "request_hash"),
         ("turn_waiting_tools", "epoch"), ("turn_waiting_tools", "kind"), ("boxes", "kind"),
     ],

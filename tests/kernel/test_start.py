@@ -44,7 +44,9 @@ async def test_each_woken_turn_has_an_inbox_row_by_pointer_and_an_edge(kernel: K
     first, second = await kernel.rows("agent_inbox")
     assert (first["status"], first["turn_epoch"]) == ("pending", 1)
     assert (second["status"], second["turn_epoch"]) == ("queued", None)
-    assert {row["correlation_id"] for row in (first, second)} == {"sig_run_a_1"}
+    shown = await kernel.rows("inbox_overview", "correlation_id")
+    assert [row["correlation_id"] for row in shown] == ["sig_run_a_1"] * 2
+    assert {row["correlation_id"] for row in (first, second)} == {None}  # the turn has it
     edges = await kernel.rows("edge_overview", "turn_id, primitive, edge_phase, turn_id, cause_id")
     assert [tuple(edge)[1:] for edge in edges] == [
         ("enqueue", "request", "turn_1", "sig_run_a_1"),
@@ -177,3 +179,16 @@ async def test_parent_may_be_the_position_of_an_earlier_signal_of_the_run(kernel
     assert (await kernel.append(claimed, draft("a", "2"), draft("b", 0), draft("c", "1")))["outcome"] == "ok"
     parents = [row["parent"] for row in await kernel.rows("signal_log", "seq, parent")]
     assert parents == [None, "sig_run_a_1", "sig_run_a_2", "sig_run_a_3", "sig_run_a_1"]
+
+
+async def test_run_of_an_earlier_version_is_known_by_its_whole_hash(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    assert len((await kernel.run("run_a"))["request_hash"]) == 22
+    await kernel.connection.execute(
+        "update heliograph.runs set request_hash = 'hash of run_a' where project_id = $1", kernel.project
+    )
+    assert (await kernel.start("run_a", ["writer"], {"turn_a": "writer"}))["outcome"] == "duplicate"
+    await kernel.connection.execute(
+        "update heliograph.runs set request_hash = 'another' where project_id = $1", kernel.project
+    )
+    assert (await kernel.start("run_a", ["writer"], {"turn_a": "writer"}))["outcome"] == "conflict"

@@ -28,8 +28,8 @@ insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_i
     status, resolved_position, opened_at, resolved_at)
   select project_id, agent_turn_id, 'c1', agent_id, run_id, 'search', 'tool', 'resolved', 2, now(), 'success', 1, now(), now() from agent_turns
    where project_id = 'filled';
-insert into agent_inbox (project_id, agent_turn_id, agent_id, message_type, status, correlation_id, applied, next_retry_at, created_at)
-  select project_id, agent_turn_id, agent_id, 'tool_result', 'consumed', 'c1', true, now(), now() from agent_turns where project_id = 'filled';
+insert into agent_inbox (project_id, agent_turn_id, message_type, status, correlation_id, applied, next_retry_at, created_at)
+  select project_id, agent_turn_id, 'tool_result', 'consumed', 'c1', true, now(), now() from agent_turns where project_id = 'filled';
 insert into outbox (project_id, key, kind, agent_turn_id, call_id, tool, created_at, due_at, published_at)
   select project_id, 'cmd:' || agent_turn_id || ':c1', 'cmd', agent_turn_id, 'c1', 'search', now(), now(), now() from agent_turns
    where project_id = 'filled';

@@ -180,11 +180,12 @@ async def test_recorded_delays_of_a_model_that_keeps_failing_grow_up_to_thirty_s
             await until(lambda n=n: _is_deferred(rig, run_id, n))
             (row,) = await rig.fetch(
                 "select i.next_retry_at - h.moved_at as delay from heliograph.agent_inbox i join heliograph.agent_state_head h"
-                " using (project_id, agent_id) where h.run_id = $1", run_id,
+                " on h.project_id = i.project_id and h.active_agent_turn_id = i.agent_turn_id where h.run_id = $1", run_id,
             )  # fmt: skip
             delays.append(row["delay"].total_seconds())
             await rig.fetch(  # as if that time had passed: for head and inbox at once, because a claim checks both
-                "with inbox as (update heliograph.agent_inbox set next_retry_at = now() where agent_id = $1 || '/writer')"
+                "with inbox as (update heliograph.agent_inbox i set next_retry_at = now() from heliograph.agent_turns t"
+                " where t.run_id = $1 and t.agent_turn_id = i.agent_turn_id)"
                 " update heliograph.agent_state_head set due_at = now() where run_id = $1", run_id,
             )  # fmt: skip
             rig.runtime.world.ring(bell_keys(rig.runtime.ledger.project, [f"work:{app.name}"]))
@@ -194,5 +195,5 @@ async def test_recorded_delays_of_a_model_that_keeps_failing_grow_up_to_thirty_s
 
 
 async def _is_deferred(rig: Rig, run_id: str, times: int) -> bool:
-    query = "select 1 from heliograph.agent_inbox where agent_id = $1 || '/writer' and status = 'deferred' and retry_count = $2"
+    query = "select 1 from heliograph.inbox_overview where agent_id = $1 || '/writer' and status = 'deferred' and retry_count = $2"
     return bool(await rig.fetch(query, run_id, times))

@@ -95,7 +95,9 @@ def _take(tx: Transaction, head: Row, worker: str, lease_seconds: float) -> list
             tx.set(row, status="processing", turn_epoch=epoch)
             taken.append(row)
     taken.sort(key=lambda row: (row["next_retry_at"], row["created_at"], row["inbox_id"]))
-    return [{key: row[key] for key in ("message_type", "correlation_id")} for row in taken]
+    turn = tx.tables.turns[head["active_agent_turn_id"]]
+    cause_id = signal_id(turn["run_id"], turn["cause_seq"])
+    return [{"message_type": row["message_type"], "correlation_id": row["correlation_id"] or cause_id} for row in taken]
 
 
 def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:

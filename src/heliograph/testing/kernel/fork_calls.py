@@ -87,7 +87,7 @@ def _copy(tx: Transaction, turn: Row, wait: Row, place: int, seq: int, *, is_kno
         inbox_id = tx.next("inbox_id")
         tx.insert(tx.tables.inbox, (turn_id, inbox_id), inbox_row(
             tx, turn, inbox_id, "tool_result", "consumed", call_id, turn_epoch=head["turn_epoch"], applied=True,
-            report_status=status, payload_card_id=card_id, consumed_at=tx.now))  # fmt: skip
+            report_status=status, consumed_at=tx.now))  # fmt: skip
     return {
         **wait, "agent_turn_id": turn_id, "agent_id": turn["agent_id"], "run_id": turn["run_id"],
         "state": "resolved", "epoch": head["turn_epoch"], "status": status, "result_card_id": card_id, "resolved_position": place,

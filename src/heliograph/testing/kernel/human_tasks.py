@@ -39,7 +39,7 @@ def human_wait_time(tx: Transaction, turn_id: str, since: int, *, with_open: boo
         if turn is None:
             continue
         head = tx.tables.heads[turn["agent_id"]]
-        total += turn["human_wait_time"]
+        total += turn["human_wait_time"] or 0
         if turn["human_wait_since"] is not None and (
             turn["finished_at"] is not None or not waits_for_child(tx, turn["agent_turn_id"])
         ):
@@ -62,7 +62,7 @@ def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: b
         tx.set(
             turn,
             human_wait_since=None,
-            human_wait_time=turn["human_wait_time"] + credit,
+            human_wait_time=(turn["human_wait_time"] or 0) + credit or None,
             expires_at=turn["expires_at"] + credit,
         )
     elif tx.tables.runs[turn["run_id"]]["status"] != "running":
@@ -108,7 +108,7 @@ def question(tx: Transaction, turn_id: str, call_id: str) -> str | None:
 
 
 def expiry_message(tx: Transaction, turn: Row) -> str:
-    message = f"not finished within its ttl_seconds, {rounded(turn['expires_at'] - turn['human_wait_time'] - turn['created_at'])} s"
+    message = f"not finished within its ttl_seconds, {rounded(turn['expires_at'] - (turn['human_wait_time'] or 0) - turn['created_at'])} s"
     if turn["human_wait_time"]:
         message += f", and {rounded(turn['human_wait_time'])} s of waiting for people"
     waits = [w for w in tx.tables.waits.of(turn["agent_turn_id"]) if w["state"] == "open" and w["kind"] != "inline"]

@@ -142,7 +142,6 @@ def _write_message(tx: Transaction, item: Row, message_type: str) -> None:
     fields = {
         "applied": True,
         "report_status": item["status"],
-        "payload_card_id": item["card_id"],
         "turn_epoch": head["turn_epoch"],
     }
     if known is None:

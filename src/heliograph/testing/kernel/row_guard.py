@@ -27,6 +27,7 @@ ROWS = {
         "agent_turns_check2": "(state = 'done') = (finished_at is not null)",
         "agent_turns_check3": "(parent_turn_id is null) = (parent_call_id is null)",
     },
+    "agent_inbox": {"agent_inbox_check": "message_type in ('turn', 'ui_action') or correlation_id is not null"},
     "runs": {
         "runs_check": "(status = 'ended') = (outcome is not null)",
         "runs_check1": "(status = 'ended') = (ended_at is not null)",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
@@ -39,8 +41,12 @@ def start_runs(tx: Transaction, runs: Any) -> list[Row]:
     for item, row in zip(items, answers, strict=True):
         if row.get("outcome") is None:
             known = tx.tables.runs[row["run_id"]]["request_hash"]
-            row["outcome"] = "duplicate" if known == get_text(item, "request_hash") else "conflict"
+            row["outcome"] = "duplicate" if known == _request_key(get_text(item, "request_hash")) else "conflict"
     return add_bells(tx, answers, awake)
+
+
+def _request_key(given: str | None) -> str:
+    return b64encode(sha256(str(given).encode()).digest()).decode()[:22]
 
 
 def _check_run(item: Any) -> None:
@@ -74,7 +80,7 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
     state, memory, status = get(reaction, "state"), get(reaction, "memory"), get_text(reaction, "status")
     is_new = tx.offer(tx.tables.runs, run_id, {
         "run_id": run_id, "target": get_text(item, "target"), "status": "running" if status is None else status,
-        "outcome": get_text(reaction, "outcome"), "request_hash": request, "state": {} if state is ABSENT else state,
+        "outcome": get_text(reaction, "outcome"), "request_hash": _request_key(request), "state": {} if state is ABSENT else state,
         "memory": {} if memory is ABSENT else memory, "version": 1, "signal_seq": fork["seq"] + written,
         "pruned_seq": 0, "open_turns": woken, "activations": fork["activations"] + woken, "pending_reactions": 0, "rejections": 0,
         "wakes_on_results": bool(j.parse_boolean(get_text(item, "wakes_on_results"))), "stop_reason": None,

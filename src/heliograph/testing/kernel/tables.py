@@ -132,7 +132,9 @@ def _turn_holds(row: Row) -> bool:
 
 
 def _inbox_holds(row: Row) -> bool:
-    return row["message_type"] in _MESSAGES and (row["report_status"] is None or row["report_status"] in REPORTED)
+    has_call = row["correlation_id"] is not None or row["message_type"] in ("turn", "ui_action")
+    is_status = row["report_status"] is None or row["report_status"] in REPORTED
+    return row["message_type"] in _MESSAGES and is_status and has_call
 
 
 def _card_holds(row: Row) -> bool:
@@ -179,7 +181,7 @@ class Project:
         "agent_turns", "agent_turn_id agent_id max_attempts cause_seq activation_seq output_box_id expires_at",
         _turn_holds, "agent_id"))  # fmt: skip
     inbox: Table = field(default_factory=lambda: Table(
-        "agent_inbox", "agent_turn_id agent_id correlation_id", _inbox_holds, "agent_turn_id"))  # fmt: skip
+        "agent_inbox", "agent_turn_id", _inbox_holds, "agent_turn_id"))  # fmt: skip
     cards: Table = field(default_factory=lambda: Table("cards", "card_id box_id kind", _card_holds, "box_id"))
     blobs: Table = field(default_factory=lambda: Table("blobs", "blob_id"))
     leases: Table = field(default_factory=lambda: Table("leases", "agent_id agent_turn_id owner", group="agent_id"))

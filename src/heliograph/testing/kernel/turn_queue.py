@@ -131,14 +131,15 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
         "cause_seq": placed["cause_seq"], "activation_seq": placed["activation_seq"],
         "context_box_id": given["context_box_id"], "output_box_id": None if turn_id is None else f"box_{turn_id}",
         "result_fields": None if fields is ABSENT else fields, "actor": given["actor"], "deliverable_card_id": None,
-        "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None, "lacks_event": False, "human_wait_since": None, "human_wait_time": 0,
+        "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None, "lacks_event": False, "human_wait_since": None, "human_wait_time": None,
         "budgets": None if (owners := get(item, "budgets")) is ABSENT else owners, "callback_url": get_text(item, "callback_url"),
         "starts_at": None if (starts_at := get_text(item, "starts_at")) is None else microseconds_of(starts_at),
     })  # fmt: skip
     if is_next:
         activate(tx, turn)
     assert run_id is not None
-    cause_id = signal_id(owner_at(tx.tables, run_id, placed["cause_seq"]) or run_id, placed["cause_seq"])
+    owner = owner_at(tx.tables, run_id, placed["cause_seq"]) or run_id
+    cause_id = None if owner == run_id else signal_id(owner, placed["cause_seq"])
     inbox_id = tx.next("inbox_id")
     tx.insert(tx.tables.inbox, (turn_id, inbox_id), inbox_row(
         tx, turn, inbox_id, message_type, "pending" if is_next else "queued", cause_id,
@@ -147,12 +148,12 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
 
 
 def inbox_row(
-    tx: Transaction, turn: Row, inbox_id: int, message_type: str, status: str, correlation_id: str, **more: Any
+    tx: Transaction, turn: Row, inbox_id: int, message_type: str, status: str, correlation_id: str | None, **more: Any
 ) -> Row:  # fmt: skip
     row = {
-        "inbox_id": inbox_id, "agent_turn_id": turn["agent_turn_id"], "agent_id": turn["agent_id"],
-        "message_type": message_type, "status": status, "turn_epoch": None, "correlation_id": correlation_id,
-        "applied": False, "report_status": None, "payload_box_id": None, "payload_card_id": None, "payload": None,
+        "inbox_id": inbox_id, "agent_turn_id": turn["agent_turn_id"], "message_type": message_type,
+        "status": status, "turn_epoch": None, "correlation_id": correlation_id,
+        "applied": False, "report_status": None, "payload_box_id": None, "payload": None,
         "actor": None, "next_retry_at": tx.now, "retry_count": 0, "defer_reason": None, "created_at": tx.now,
         "consumed_at": None,
     }  # fmt: skip

@@ -77,7 +77,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "limit_leaves_turns": (("if v_stops is not null then", "if false then"),),
     "human_wait_counts": (
-        ("human_wait_time = t.human_wait_time + case when f.resumes then f.waited else '0' end", "human_wait_time = t.human_wait_time"),
+        ("coalesce(t.human_wait_time, '0') + case when f.resumes then f.waited else '0' end", "coalesce(t.human_wait_time, '0')"),
         ("expires_at = t.expires_at + case when f.resumes then f.waited else '0' end", "expires_at = t.expires_at"),
     ),
     "parent_time_counts": (("if v_waited is null or p_turn.expires_at + v_waited <= p_now then", "if true then"),),

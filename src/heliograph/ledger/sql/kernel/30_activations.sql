@@ -43,10 +43,10 @@ begin
            p_now + make_interval(secs => t.ttl_seconds), t.starts_at, t.budgets, t.callback_url
       from rows from (unnest(p_epochs), unnest(p_turns)) t (epoch);
     insert into heliograph.agent_inbox
-        (project_id, agent_turn_id, agent_id, message_type, status, turn_epoch, correlation_id, payload_box_id, actor,
+        (project_id, agent_turn_id, message_type, status, turn_epoch, correlation_id, payload_box_id, actor,
          next_retry_at, created_at)
-    select p_project, t.turn_id, t.agent_id, t.message_type, case when t.epoch is null then 'queued' else 'pending' end,
-           t.epoch, t.cause_id, t.context_box_id, t.actor, p_now, p_now
+    select p_project, t.turn_id, t.message_type, case when t.epoch is null then 'queued' else 'pending' end, t.epoch,
+           nullif(t.cause_id, heliograph._signal_id(t.run_id, t.cause_seq)), t.context_box_id, t.actor, p_now, p_now
       from rows from (unnest(p_epochs), unnest(p_turns)) t (epoch);
 end $$;
 

@@ -70,10 +70,10 @@ begin
           left join heliograph.cards k on k.project_id = p_project and k.card_id = (c.w).result_card_id
          order by c.turn_id, c.place
     ), message as (
-        insert into heliograph.agent_inbox (project_id, agent_turn_id, agent_id, message_type, status, turn_epoch,
-            correlation_id, applied, report_status, payload_card_id, next_retry_at, created_at, consumed_at)
-        select p_project, c.turn_id, c.agent_id, 'tool_result', 'consumed', c.turn_epoch, c.call_id, true,
-               c.status, c.card_id, p_now, p_now, p_now
+        insert into heliograph.agent_inbox (project_id, agent_turn_id, message_type, status, turn_epoch,
+            correlation_id, applied, report_status, next_retry_at, created_at, consumed_at)
+        select p_project, c.turn_id, 'tool_result', 'consumed', c.turn_epoch, c.call_id, true, c.status, p_now, p_now,
+               p_now
           from call c where c.kind <> 'inline' order by c.turn_id, c.place
     )
     insert into heliograph.turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool,

@@ -70,50 +70,74 @@ begin
 end $$;
 
 -- _insert_runs: write the rows of runs that are neither rejected nor known. Returns these runs.
+--   It inserts without `on conflict`, which writes a further record to the log for each row. If another caller creates
+--   one of the runs at the same moment, nothing is written, and the next attempt sees that run.
+--   raises: 40001 for such a run in a transaction that does not see it
 --   locks:  the new runs in ascending id
 create function heliograph._insert_runs(
     p_project text, p_runs heliograph.new_run[], p_rejections jsonb[], p_now timestamptz
 ) returns heliograph.new_run[] language plpgsql as $$
 declare
-    v_new text[];
+    v_new heliograph.new_run[];
 begin
-    with begun as (
-        insert into heliograph.runs
-            (project_id, run_id, target, status, request_hash, state, memory, version, signal_seq, open_turns,
-             activations, wakes_on_results, outcome, ended_at, created_at, updated_at, callback_url, forked_from,
-             forked_seq, recording_name, recording_tags)
-        select p_project, r.run_id, r.target, coalesce(r.reaction ->> 'status', 'running'), r.request_hash,
-               coalesce(r.reaction -> 'state', '{}'), coalesce(r.reaction -> 'memory', '{}'), 1,
-               coalesce(jsonb_array_length(r.signals), 0) + coalesce((r.fork ->> 'seq')::bigint, 0),
-               coalesce(jsonb_array_length(r.reaction -> 'activations'), 0),
-               coalesce(jsonb_array_length(r.reaction -> 'activations'), 0)
-               + coalesce((r.fork ->> 'activations')::integer, 0),
-               coalesce(r.wakes_on_results, false), r.reaction ->> 'outcome',
-               case when r.reaction ->> 'status' = 'ended' then p_now end, p_now, p_now, r.callback_url,
-               r.fork ->> 'owner', (r.fork ->> 'seq')::bigint, r.recording ->> 'name',
-               case when r.recording ? 'tags' then heliograph._recording_tags(r.recording -> 'tags')
-                    when r.recording <> 'null' then '{}' end
-          from unnest(p_runs) r
-         where p_rejections[r.place] is null and not exists (
-               select from heliograph.pruned x
-                where x.project_id = p_project and x.id = 'run:' || r.run_id offset 0)
-        on conflict do nothing
-        returning run_id
-    )
-    select array_agg(b.run_id order by b.run_id) into v_new from begun b;
-    if cardinality(v_new) = cardinality(p_runs) then
-        return p_runs;
-    end if;
-    return array(select distinct on (r.run_id) r from unnest(p_runs) r
-                  where r.run_id = any (v_new) and p_rejections[r.place] is null order by r.run_id, r.place);
+    loop
+        v_new := array(
+            select distinct on (r.run_id) r from unnest(p_runs) r
+             where p_rejections[r.place] is null
+               and not exists (select from heliograph.pruned x
+                                where x.project_id = p_project and x.id = 'run:' || r.run_id offset 0)
+               and not exists (select from heliograph.runs x
+                                where x.project_id = p_project and x.run_id = r.run_id offset 0)
+             order by r.run_id, r.place);
+        begin
+            perform heliograph._write_runs(p_project, v_new, p_now);
+            return v_new;
+        exception when unique_violation then
+            if current_setting('transaction_isolation') <> 'read committed' then
+                raise exception using errcode = '40001', message = 'another transaction has created one of these runs';
+            end if;
+        end;
+    end loop;
 end $$;
+
+-- _write_runs: write the rows of new runs.
+--   raises: 23505 for a run that exists
+--   locks:  the runs in their order
+create function heliograph._write_runs(p_project text, p_runs heliograph.new_run[], p_now timestamptz) returns void
+    language plpgsql as $$
+begin
+    insert into heliograph.runs
+        (project_id, run_id, target, status, request_hash, state, memory, version, signal_seq, open_turns,
+         activations, wakes_on_results, outcome, ended_at, created_at, updated_at, callback_url, forked_from,
+         forked_seq, recording_name, recording_tags)
+    select p_project, r.run_id, r.target, coalesce(r.reaction ->> 'status', 'running'),
+           heliograph._request_key(r.request_hash),
+           coalesce(r.reaction -> 'state', '{}'), coalesce(r.reaction -> 'memory', '{}'), 1,
+           coalesce(jsonb_array_length(r.signals), 0) + coalesce((r.fork ->> 'seq')::bigint, 0),
+           coalesce(jsonb_array_length(r.reaction -> 'activations'), 0),
+           coalesce(jsonb_array_length(r.reaction -> 'activations'), 0)
+           + coalesce((r.fork ->> 'activations')::integer, 0),
+           coalesce(r.wakes_on_results, false), r.reaction ->> 'outcome',
+           case when r.reaction ->> 'status' = 'ended' then p_now end, p_now, p_now, r.callback_url,
+           r.fork ->> 'owner', (r.fork ->> 'seq')::bigint, r.recording ->> 'name',
+           case when r.recording ? 'tags' then heliograph._recording_tags(r.recording -> 'tags')
+                when r.recording <> 'null' then '{}' end
+      from unnest(p_runs) r;
+end $$;
+
+-- _request_key: the part of a request's hash that a run keeps: 132 bits. Runs of earlier versions have the whole hash.
+create function heliograph._request_key(p_hash text) returns text
+    language sql stable as $$
+    select left(encode(sha256(convert_to(p_hash, 'UTF8')), 'base64'), 22)
+$$;
 
 -- _answer_known: the answers of the runs that are not among the new ones, by their places.
 create function heliograph._answer_known(
     p_project text, p_runs heliograph.new_run[], p_new heliograph.new_run[], p_rejections jsonb[]
 ) returns jsonb[] language sql stable as $$
     select array_agg(case when r.is_new then null else coalesce(r.rejection, jsonb_build_object(
-                         'outcome', case when r.known = r.hash then 'duplicate' else 'conflict' end)) end
+                         'outcome', case when r.known in (heliograph._request_key(r.hash), r.hash)
+                                         then 'duplicate' else 'conflict' end)) end
                      order by r.place)
       from (select i.place, p_rejections[i.place] as rejection, i.request_hash as hash,
                    i.place in (select n.place from unnest(p_new) n) as is_new,

@@ -84,7 +84,7 @@ begin
                                  offset 0) t
              cross join lateral (select * from heliograph.runs x
                                   where x.project_id = p_project and x.run_id = h.run_id offset 0) r
-             cross join lateral heliograph._taken(p_project, h.active_agent_turn_id, h.turn_epoch) i
+             cross join lateral heliograph._taken(p_project, t, h.turn_epoch) i
               left join lateral heliograph._signal_at(p_project, case when t.cause_seq <= r.forked_seq then
                     heliograph._owner_at(p_project, h.run_id, t.cause_seq) else h.run_id end, t.cause_seq) cause on true
              order by u.n) c;
@@ -190,12 +190,13 @@ begin
 end $$;
 
 -- _taken: the inbox rows that a claim took under this epoch.
-create function heliograph._taken(p_project text, p_turn_id text, p_epoch bigint) returns table (inbox json)
-    language sql stable as $$
-    select coalesce(json_agg(json_build_object('message_type', i.message_type, 'correlation_id', i.correlation_id)
+create function heliograph._taken(p_project text, p_turn heliograph.agent_turns, p_epoch bigint)
+    returns table (inbox json) language sql stable as $$
+    select coalesce(json_agg(json_build_object('message_type', i.message_type, 'correlation_id', coalesce(
+                                 i.correlation_id, heliograph._signal_id(p_turn.run_id, p_turn.cause_seq)))
                              order by i.next_retry_at, i.created_at, i.inbox_id), '[]')
       from heliograph.agent_inbox i
-     where i.project_id = p_project and i.agent_turn_id = p_turn_id and i.status = 'processing'
+     where i.project_id = p_project and i.agent_turn_id = p_turn.agent_turn_id and i.status = 'processing'
        and i.turn_epoch = p_epoch
 $$;
 

@@ -28,7 +28,7 @@ create function heliograph._human_wait_time(
 ) returns interval language plpgsql stable as $$
 begin
     return (
-        select least(heliograph._span(p_since, p_now), coalesce(sum(c.human_wait_time + case
+        select least(heliograph._span(p_since, p_now), coalesce(sum(coalesce(c.human_wait_time, '0') + case
                    when c.human_wait_since is not null and (c.finished_at is not null
                         or not heliograph._waits_for_child(p_project, c.agent_turn_id, p_now))
                    then heliograph._span(c.human_wait_since, coalesce(c.finished_at, p_now))
@@ -58,7 +58,8 @@ create function heliograph._credit_human_wait_time(p_project text, p_turns jsonb
 begin
     update heliograph.agent_turns t
        set human_wait_since = case when f.waits_on then p_now - f.waited end,
-           human_wait_time = t.human_wait_time + case when f.resumes then f.waited else '0' end,
+           human_wait_time = nullif(coalesce(t.human_wait_time, '0') + case when f.resumes then f.waited else '0' end,
+                                    '0'),
            expires_at = t.expires_at + case when f.resumes then f.waited else '0' end
       from (select x.at, i.resumes, not i.resumes and r.status = 'running' as waits_on,
                    case when x.human_wait_since is not null
@@ -123,8 +124,9 @@ $$;
 create function heliograph._expiry_message(p_project text, p_turn heliograph.agent_turns) returns text
     language sql stable as $$
     select format('not finished within its ttl_seconds, %s s',
-                  round(extract(epoch from p_turn.expires_at - p_turn.human_wait_time - p_turn.created_at), 3))
-           || case when p_turn.human_wait_time = '0' then ''
+                  round(extract(epoch from p_turn.expires_at - coalesce(p_turn.human_wait_time, '0')
+                                             - p_turn.created_at), 3))
+           || case when coalesce(p_turn.human_wait_time, '0') = '0' then ''
                    else format(', and %s s of waiting for people',
                                round(extract(epoch from p_turn.human_wait_time), 3)) end
            || coalesce((

@@ -152,7 +152,8 @@ create function heliograph._read_suspend(
            (select count(*) from heliograph.turn_waiting_tools x
              where x.project_id = p_project and x.agent_turn_id = p_turn_id[u.n]),
            exists (select from heliograph.agent_inbox x
-                    where x.project_id = p_project and x.agent_turn_id = p_turn_id[u.n] and x.payload is not null)
+                    where x.project_id = p_project and x.agent_turn_id = p_turn_id[u.n] and x.payload is not null
+                   offset 0)
       from unnest(p_places) u (n)
       left join lateral (
            select x.ctid as at, x.run_id, x.moved_at, x.stop_requested_at, x.stop_reason

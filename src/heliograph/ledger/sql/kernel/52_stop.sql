@@ -149,9 +149,9 @@ begin
         'payload', jsonb_build_object('reason', p_reason, 'graceful', p_item ->> 'mode' = 'graceful')
                    || jsonb_strip_nulls(jsonb_build_object('actor', p_item -> 'actor')))), p_now);
     insert into heliograph.agent_inbox
-        (project_id, agent_turn_id, agent_id, message_type, status, turn_epoch, correlation_id, actor, next_retry_at,
+        (project_id, agent_turn_id, message_type, status, turn_epoch, correlation_id, actor, next_retry_at,
          created_at, consumed_at)
-    values (p_project, p_turn.agent_turn_id, p_turn.agent_id, 'stop', p_status,
+    values (p_project, p_turn.agent_turn_id, 'stop', p_status,
             case when p_turn.state = 'active' then v_head.turn_epoch end, heliograph._signal_id(p_turn.run_id, v_seq),
             p_item ->> 'actor', p_now, p_now, case when p_status = 'consumed' then p_now end);
 end $$;

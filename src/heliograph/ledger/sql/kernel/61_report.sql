@@ -163,9 +163,9 @@ declare
     v_kept constant integer := 8;  -- for each call
 begin
     insert into heliograph.agent_inbox
-        (project_id, agent_turn_id, agent_id, message_type, status, correlation_id, report_status, actor,
+        (project_id, agent_turn_id, message_type, status, correlation_id, report_status, actor,
          next_retry_at, created_at, consumed_at)
-    select p_project, w.agent_turn_id, w.agent_id, 'tool_result', 'duplicate', w.tool_call_id, p_status, p_actor, p_now,
+    select p_project, w.agent_turn_id, 'tool_result', 'duplicate', w.tool_call_id, p_status, p_actor, p_now,
            p_now, p_now
       from heliograph.turn_waiting_tools w
      where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.tool_call_id = p_call_id

@@ -26,9 +26,8 @@ begin
                                    'report again once call %s is open', v_kept, p_call_id));
     end if;
     insert into heliograph.agent_inbox
-        (project_id, agent_turn_id, agent_id, message_type, status, correlation_id, payload, actor, next_retry_at,
-         created_at)
-    select p_project, t.agent_turn_id, t.agent_id, 'tool_result', 'pending', p_call_id, v_payload, p_actor, p_now, p_now
+        (project_id, agent_turn_id, message_type, status, correlation_id, payload, actor, next_retry_at, created_at)
+    select p_project, t.agent_turn_id, 'tool_result', 'pending', p_call_id, v_payload, p_actor, p_now, p_now
       from heliograph.agent_turns t
      where t.project_id = p_project and t.agent_turn_id = p_turn_id;
     return '{"outcome": "early"}';

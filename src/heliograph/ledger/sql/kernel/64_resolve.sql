@@ -137,13 +137,12 @@ create function heliograph._write_messages(
     p_project text, p_results heliograph.resolved_result[], p_now timestamptz
 ) returns void language plpgsql as $$
 begin
-    insert into heliograph.agent_inbox (project_id, agent_turn_id, agent_id, message_type, status, turn_epoch,
-        correlation_id, applied, report_status, payload_card_id, actor, next_retry_at, created_at)
-    select p_project, r.turn_id, r.agent_id, r.message_type, 'pending', r.epoch, r.call_id, true, r.status, r.card_id,
-           r.actor, p_now, p_now
+    insert into heliograph.agent_inbox (project_id, agent_turn_id, message_type, status, turn_epoch, correlation_id,
+        applied, report_status, actor, next_retry_at, created_at)
+    select p_project, r.turn_id, r.message_type, 'pending', r.epoch, r.call_id, true, r.status, r.actor, p_now, p_now
       from unnest(p_results) r where r.message_type is not null and r.early_at is null;
     update heliograph.agent_inbox m
-       set applied = true, report_status = r.status, turn_epoch = r.epoch, payload = null, payload_card_id = r.card_id
+       set applied = true, report_status = r.status, turn_epoch = r.epoch, payload = null
       from unnest(p_results) r where m.ctid = r.early_at;
 end $$;
 

@@ -233,11 +233,12 @@ begin
         return '{}';
     end if;
     update heliograph.agent_turns
-       set human_wait_since = null, human_wait_time = human_wait_time + heliograph._span(human_wait_since, p_now),
+       set human_wait_since = null,
+           human_wait_time = nullif(coalesce(human_wait_time, '0') + heliograph._span(human_wait_since, p_now), '0'),
            expires_at = expires_at + heliograph._span(human_wait_since, p_now)
      where project_id = p_project and agent_turn_id = p_turn_id and human_wait_since is not null;
     insert into heliograph.agent_inbox
-        (project_id, agent_turn_id, agent_id, message_type, status, correlation_id, next_retry_at, created_at)
-    values (p_project, p_turn_id, p_agent_id, 'timeout', 'pending', p_turn_id, p_now, p_now);
+        (project_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at)
+    values (p_project, p_turn_id, 'timeout', 'pending', p_turn_id, p_now, p_now);
     return jsonb_build_object('resumed', p_turn_id, 'woken', jsonb_build_array(v_woken));
 end $$;

@@ -82,19 +82,23 @@ select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.ru
  where w.kind = 'child';
 
 create view heliograph.inbox_overview as
-select i.project_id, i.agent_turn_id as turn_id, i.inbox_id, i.agent_id, i.message_type, i.status, i.turn_epoch,
-       i.correlation_id, i.applied, i.report_status, i.payload_box_id, i.payload_card_id, i.actor, i.next_retry_at,
+select i.project_id, i.agent_turn_id as turn_id, i.inbox_id, t.agent_id, i.message_type, i.status, i.turn_epoch,
+       coalesce(i.correlation_id, heliograph._signal_id(t.run_id, t.cause_seq)) as correlation_id,
+       i.applied, i.report_status, i.payload_box_id, c.payload_card_id, i.actor, i.next_retry_at,
        i.retry_count, i.defer_reason, i.created_at, i.consumed_at,
        -- trace and lineage (L0-30), and a result by the names of the specification (L0-106)
        t.run_id as trace_id, heliograph._signal_id(t.run_id, t.activation_seq) as parent_step_id, t.parent_turn_id,
        case when i.message_type in ('tool_result', 'timeout') then i.correlation_id end as tool_call_id,
        w.after_execution,
-       case when i.message_type in ('tool_result', 'timeout') then i.payload_card_id end as tool_result_card_id
+       c.payload_card_id as tool_result_card_id
   from heliograph.agent_inbox i
   join heliograph.agent_turns t using (project_id, agent_turn_id)
   left join heliograph.turn_waiting_tools w
          on w.project_id = i.project_id and w.agent_turn_id = i.agent_turn_id and w.tool_call_id = i.correlation_id
-            and i.message_type in ('tool_result', 'timeout');
+            and i.message_type in ('tool_result', 'timeout')
+ cross join lateral (
+       select case when i.applied then heliograph._result_id(i.agent_turn_id, i.correlation_id) end
+       ) c (payload_card_id);
 
 create view heliograph.edge_overview as
 -- a call is its edges (L0-37 to L0-39): it is requested once, and its result is the response of another program
@@ -114,8 +118,8 @@ select w.project_id, w.agent_turn_id as turn_id,
  where e.phase = 'request' or (w.state = 'resolved' and w.kind <> 'inline')
 union all
 -- the message that begins a turn is its edge, too, and the first one (L0-31)
-select i.project_id, i.agent_turn_id, 0, 'enqueue', 'request', t.run_id, i.agent_id, null, t.parent_turn_id,
-       i.correlation_id, i.created_at
+select i.project_id, i.agent_turn_id, 0, 'enqueue', 'request', t.run_id, t.agent_id, null, t.parent_turn_id,
+       coalesce(i.correlation_id, heliograph._signal_id(t.run_id, t.cause_seq)), i.created_at
   from heliograph.agent_inbox i
   join heliograph.agent_turns t using (project_id, agent_turn_id)
  where i.message_type in ('turn', 'ui_action');

@@ -48,8 +48,7 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
     select 'I9 no agent is busy', agent_id from h where p_quiescent and status <> 'idle'
     union all
     select 'I10 an open turn has an open inbox row, unless it is suspended', t.agent_turn_id from t
-     where t.state <> 'done' and not exists (select from i where i.agent_id = t.agent_id
-                                             and i.agent_turn_id = t.agent_turn_id)
+     where t.state <> 'done' and not exists (select from i where i.agent_turn_id = t.agent_turn_id)
        and not exists (select from h where h.active_agent_turn_id = t.agent_turn_id and h.status = 'suspended')
     union all
     select 'I11 a finished turn has no open row in the inbox', i.agent_turn_id from i join t using (agent_turn_id)

@@ -1,7 +1,7 @@
 -- The doctor's checks of single rows. The tables that each turn writes to have no constraints for them, because
 -- PostgreSQL parses constraints in each statement that writes to the table (decision 0104). Test databases have them.
 
--- _doctor_rows: H4 to H7, I19, I20, R9, R10, W12, W13, B7 and R11.
+-- _doctor_rows: H4 to H7, I19 to I21, R9, R10, W12, W13, B7 and R11.
 create function heliograph._doctor_rows(p_project text) returns table (found text, subject text)
     language sql stable as $$
     select 'H4 a head has a turn unless it is idle', h.agent_id from heliograph.agent_state_head h
@@ -32,6 +32,9 @@ create function heliograph._doctor_rows(p_project text) returns table (found tex
     union all
     select 'I20 a child has a parent and its call', t.agent_turn_id from heliograph.agent_turns t
      where t.project_id = p_project and (t.parent_turn_id is null) <> (t.parent_call_id is null)
+    union all
+    select 'I21 a message about a call names it', i.agent_turn_id || ' ' || i.inbox_id from heliograph.agent_inbox i
+     where i.project_id = p_project and i.message_type not in ('turn', 'ui_action') and i.correlation_id is null
     union all
     select 'R9 a run has an outcome and a time of its end once it has ended', r.run_id from heliograph.runs r
      where r.project_id = p_project and ((r.status = 'ended') <> (r.outcome is not null)
