@@ -206,7 +206,7 @@ ABLATIONS: tuple[AnyAblation, ...] = (
     Ablation("K35b", only(R11), {"goal_stops": False}, "L2"),
     Ablation("K38", only(R14), {"closed_wakes": False}, "the run has ended, a turn was never woken"),
     Ablation("K38", only(R14), {"close_reacts": False}, "L1"),
-    Ablation("K38b", only(R14), {"session_waits": False}, "a session has ended, nobody closed it"),
+    Ablation("K38b", only(R14), {"session_waits": False}, "an open session has ended"),
     Ablation("K38c", only(IDLE_SESSION, stop_run=1), {"stop_reacts": False}, "L1"),
     Ablation("K36", only(U1), {"action_locks": False}, "two active turns on one agent"),
     LockAblation("K37", rows_as_met, "deadlock", transactions=ROWS),

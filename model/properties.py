@@ -120,7 +120,7 @@ class KernelModel:
         if not run.is_stopped and any(s.turns[t].status == UNBORN and self._is_met(s, t) for t, _ in self.cfg.wakes):
             yield "the run has ended, a turn was never woken"
         if self.cfg.is_session and not run.is_stopped and not run.reacted & self.cfg.closing:
-            yield "a session has ended, nobody closed it"
+            yield "an open session has ended"
 
     def _is_met(self, s: State, woken: int) -> bool:
         """Whether all endings that wake a turn have happened: a session that was closed rejects messages, which then never end."""

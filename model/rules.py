@@ -145,11 +145,11 @@ class Rules:
     goal_stops: bool = True
     # K38: the signals of a closed session wake agents. Without: whether they do depends on the moment of the close.
     closed_wakes: bool = True
-    # K38 again: the close leaves a pending reaction. Without: a session without a turn never ends.
+    # K38 again: the close has a pending reaction. Without: a session without a turn never ends.
     close_reacts: bool = True
     # K38b: a session waits for messages while it is open. Without: it ends after the first reply.
     session_waits: bool = True
-    # K38c: the stop of a session without a turn leaves a pending reaction, too. Without: it never ends.
+    # K38c: the stop of a session without a turn has a pending reaction, too. Without: it never ends.
     stop_reacts: bool = True
     # K36: a ui_action looks at the head under its lock. Without: two active turns on one agent.
     action_locks: bool = True
