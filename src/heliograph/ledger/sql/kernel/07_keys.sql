@@ -71,7 +71,7 @@ create function heliograph._shape(p_array anyarray) returns text
 $$;
 
 -- _check_shapes: reject the columns of one list of requests, unless all have one dimension that begins at 1, and the
---   same number of values: the functions read their items by place. p_shapes: see _shape.
+--   same number of values: the functions read their items by index. p_shapes: see _shape.
 --   raises: 22023
 create function heliograph._check_shapes(p_shapes text[]) returns void
     language plpgsql immutable as $$

@@ -32,10 +32,10 @@ create type heliograph.call_result as (
     more jsonb, session text, is_canceled_sibling boolean, may_still_run boolean, trust text
 );
 
--- A call_result whose wait is open, with its place in the call, and what it changes. continues_without: the turn
--- continues although the delegated turn, or the work of the command, may not have ended. seq: of its signal. position:
--- in the order of results of the turn. early_at: the message of an early report. head_at: null, unless the turn is
--- suspended on the call. content: of its card; entry: of the log.
+-- A call_result whose wait is open, and what it changes. place: its index among the results. continues_without: the
+-- turn continues although the delegated turn, or the work of the command, may not have ended. seq: of its signal.
+-- position: in the order of results of the turn. early_at: the message of an early report. head_at: null, unless the
+-- turn is suspended on the call. content: of its card; entry: of the log.
 create type heliograph.resolved_result as (
     place bigint, turn_id text, call_id text, status text, value jsonb, message_type text, actor text, session text,
     more jsonb, continues_without boolean, seq bigint, agent_id text, run_id text, child_turn_id text, kind text,

@@ -1,4 +1,5 @@
--- The typed rows that one function of this kernel passes to the next one.
+-- The typed rows that one function of this kernel passes to the next one. The place of a row is the index of its item
+-- among the items of the call.
 
 -- A run that is about to be started: an item of start_runs, and its place in the call. fork is null for none.
 create type heliograph.new_run as (
@@ -25,7 +26,7 @@ create type heliograph.suspension as (
     lease_at tid, written integer, pending integer, first_seq bigint, known bigint, is_early boolean
 );
 
--- A turn of an item of defer: its place in the call, and the rows that a deferral changes, see _read_deferrals.
+-- The turn of an item of defer: its place in the call, and the rows that a deferral changes, see _read_deferrals.
 -- released_at: the end of its lease.
 create type heliograph.deferral as (
     place integer, agent_id text, turn_id text, head_at tid, released_at timestamptz, stop_requested_at timestamptz,

@@ -125,7 +125,7 @@ begin
       from unnest(p_runs) r;
 end $$;
 
--- _request_key: the part of a request's hash that a run keeps: 132 bits. Runs of earlier versions have the whole hash.
+-- _request_key: 132 bits that a run keeps of its request's hash. Runs of earlier versions have the whole hash.
 create function heliograph._request_key(p_hash text) returns text
     language sql stable as $$
     select left(encode(sha256(convert_to(p_hash, 'UTF8')), 'base64'), 22)

@@ -39,8 +39,8 @@ begin
 end $$;
 
 -- stop_runs: stop runs. A stopped run wakes no more agents. The outbox delivers the stops of its open turns, each in
---   its own transaction. The reaction to the last one ends the run as canceled; that of a session without a turn is
---   the reaction to its workflow:terminating.
+--   its own transaction. The reaction to the last one ends the run as canceled. A session without a turn ends by the
+--   reaction to its workflow:terminating.
 --   p_items: [{run_id, mode, grace_seconds, reason, actor}], see stop. Of two stops of one run, 'force' wins. mode
 --   'close' is for sessions: the run takes no more messages, answers those that it has, and ends as success.
 --   Returns [{run_id, outcome}] in the order of p_items. 'stopping'. 'already_done' with run_outcome. 'unknown_run'.

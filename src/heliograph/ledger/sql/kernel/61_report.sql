@@ -29,7 +29,7 @@ declare
     v_bytes integer;
     v_turns text[];
     v_outcomes text[];
-    v_answers jsonb[];  -- of the reports that are rejected, by their places
+    v_answers jsonb[];  -- of the reports that are rejected
     v_calls text[] := '{}';
     v_results heliograph.call_result[] := '{}';
     v_done jsonb := '{"resumed": [], "woken": []}';
@@ -83,8 +83,8 @@ begin
     end loop;
 end $$;
 
--- _judge_reports: the outcome of each report, apart from its result and from other reports of this call, see report.
---   p_turns: those that exist.
+-- _judge_reports: the outcome of each report, before its result is checked and compared with other reports; see report.
+--   p_turns: the turns that exist.
 --   The caller holds the heads.
 create function heliograph._judge_reports(
     p_project text, p_turns text[], p_turn_id text[], p_call_id text[], p_token text[]

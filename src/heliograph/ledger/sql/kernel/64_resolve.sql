@@ -34,7 +34,7 @@ begin
     end loop;
     for v_each in select x.* from heliograph._applicable(p_project, p_results) x
                    order by x.run_id collate "C", x.turn_id collate "C", x.place loop
-        -- those of a run, and of a turn, are side by side
+        -- the results of one run follow each other, as do those of one turn
         v_each.seq := case when v_each.run_id = v_before.run_id then v_before.seq else v_each.seq end + 1;
         v_each.position := case when v_each.turn_id = v_before.turn_id then v_before.position
                                 else v_each.position end + 1;
@@ -96,7 +96,7 @@ begin
 end $$;
 
 -- _result_entry: the log entry of a result: tool:result, or delegation_response for a delegated turn. p_is_large: the
---   result stands only in its card.
+--   result is only in its card.
 create function heliograph._result_entry(
     p_result heliograph.resolved_result, p_is_large boolean, p_now timestamptz
 ) returns jsonb language plpgsql immutable as $$

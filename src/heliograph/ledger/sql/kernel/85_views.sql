@@ -101,7 +101,7 @@ select i.project_id, i.agent_turn_id as turn_id, i.inbox_id, t.agent_id, i.messa
        ) c (payload_card_id);
 
 create view heliograph.edge_overview as
--- a call is its edges (L0-37 to L0-39): it is requested once, and its result is the response of another program
+-- the edges of a call (L0-37 to L0-39): its request, and the response of another program or of a child, its result
 select w.project_id, w.agent_turn_id as turn_id,
        row_number() over (partition by w.project_id, w.agent_turn_id
                           order by e.seq nulls first, e.created_at, e.phase, e.place) as edge_id,
