@@ -163,15 +163,15 @@ async def warm_up(contender: Contender | AgentsAtWork, work: str, callers: int) 
 
 
 async def in_lanes(lanes: int, seconds: float, one: Callable[[int], Awaitable[int]]) -> tuple[int, list[float]]:
-    """Call `one`, which returns a number of items, repeatedly in this many lanes, at least once in each. Return their sum and each call's
-    duration."""
+    """Call `one` repeatedly in this many lanes, at least once in each. It returns a number of items; return their sum and the
+    duration of each call."""
     until = perf_counter() + seconds
     durations: list[float] = []
     items = 0
 
     async def repeat(lane: int) -> None:
         nonlocal items
-        is_first = True  # a machine under load may lose a short time before the first call
+        is_first = True  # on a loaded machine, a short time may be over before the first call
         while (started := perf_counter()) < until or is_first:
             is_first = False
             done = await one(lane)  # not `items += await one(lane)`: the other lanes add to it meanwhile

@@ -1,7 +1,8 @@
-"""`python -m bench.state_growth`: the bytes that the log of a run has for each of 1,000 additions to a value in the state, by the shape of the value.
+"""`python -m bench.state_growth`: how the log of a run grows with a value in its state, by the shape of the value.
 
-Prints for each shape the bytes per `state:book:changed` in the first and in the last tenth and their ratio, and the same if each signal had the
-whole value, as in versions before decision 0180 (a list: before 0145). The database is a new embedded one.
+Adds 1,000 times to the value of each shape. Prints the mean bytes of `state:book:changed` in the first and in the last tenth of the
+additions, and their ratio. Prints the same for signals with the whole value, which versions before decision 0180 recorded (for a
+list: before 0145). The database is a new embedded one.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def measure(start: Any, reducer: Reducer, additions: int) -> str:
-    """Add to a value so often, and return the two columns of its shape."""
+    """Add to a value this many times in one run. Return the two columns of its line."""
     app = Heliograph(
         "growth", reducers={"book": reducer, "count": lambda old, new: old + new}, max_activations=additions + 1
     )

@@ -108,7 +108,7 @@ def is_declaration(statement: ast.stmt) -> bool:
 def closes_its_generators(tree: ast.Module) -> Iterator[str]:
     """Check that a loop which may end early closes the generator that it has made: `aclosing`, or `reply_stream` for a model's.
 
-    An abandoned generator is closed later, by the garbage collector, in any thread, beside the generators inside of it.
+    The garbage collector closes an abandoned generator later, in any thread, and not in order with the generators that it reads.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.AsyncFor) and isinstance(node.iter, ast.Call):

@@ -43,7 +43,7 @@ A_contra = TypeVar("A_contra", bound=Agent, contravariant=True)
 
 
 class AgentClass(Protocol[A_contra, State_contra, Deps_contra]):
-    """A class with hooks of an application's context, for type checkers. `Agent` has those that the class does not write."""
+    """For type checkers: a class whose hooks take the context of an application. `Agent` declares the hooks that it does not define."""
 
     def init(self, agent: A_contra, context: PhaseContext[State_contra, Deps_contra], /) -> Any: ...
     def plan(self, agent: A_contra, context: PhaseContext[State_contra, Deps_contra], /) -> Any: ...

@@ -48,12 +48,12 @@ _HINTS = ("sk-", "k_live_", "k_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "
           "asia", "aiza", "ya29.", "eyj", "-----begin", "bearer", "basic", "://")  # fmt: skip
 _HINT_BYTES = tuple(hint.encode() for hint in _HINTS)
 
-# How the beginning of a text ends in a key that continues after a character that is no part of a word.
+# Ends of a text that may become a key when it continues: such a key has characters that are no part of a word.
 _WORD_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+/=~:"
 _OPEN_BLOCK = r"(?<![A-Za-z0-9])-----BEGIN [A-Z ]*(?:PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*)?)?\Z"
 _OPEN_SCHEME = r"(?<![A-Za-z0-9_])(?i:bearer|basic)\s+\Z"
 _OPEN_URL = r"://[^\s/@]*\Z"
-_OPEN_MAX = 16_000  # characters that are kept back
+_OPEN_MAX = 16_000  # more characters are not kept back
 
 
 def without_secrets(value: Any) -> Any:

@@ -98,7 +98,7 @@ def with_clean_keys(value: dict[Any, Any], clean: Callable[[Any], Any]) -> dict[
         return found
     names: dict[Any, Any] = {key: key for key in value if clean(key) == key}
     taken = set(names)
-    for key in sorted(value.keys() - names.keys(), key=str):  # an object has its numbers in any order of its keys
+    for key in sorted(value.keys() - names.keys(), key=str):  # so numbers do not depend on the order of keys
         name, number = clean(key), 1
         while name in taken:
             number += 1

@@ -107,7 +107,7 @@ async def test_message_that_no_worker_claims_is_noted_once(
 
     runtime: Any = SimpleNamespace(reader=SimpleNamespace(turns=turns))
     pending: Any = SimpleNamespace(reply=reply)
-    assert await send._while_noting(runtime, Namespace(run="anna", project=["news"]), pending) is answer
+    assert await send._awaited_reply(runtime, Namespace(run="anna", project=["news"]), pending) is answer
     noted = "no worker has claimed assistant (turn_1) yet. If none is running, start one: helio worker FILE.py:app --project news\n"
     assert capsys.readouterr().err == noted
 

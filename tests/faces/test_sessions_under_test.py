@@ -18,12 +18,12 @@ def chat() -> Heliograph:
 
 
 def counting() -> ScriptedModel:
-    return ScriptedModel(lambda request: f"heard {len(request.messages)} messages")
+    return ScriptedModel(lambda request: f"{len(request.messages)} messages")
 
 
 async def talk(session: Session) -> None:
-    assert (await session.send("Hello")).text == "heard 1 messages"
-    assert (await session.send("Again")).text == "heard 3 messages"
+    assert (await session.send("Hello")).text == "1 messages"
+    assert (await session.send("Again")).text == "3 messages"
 
 
 async def test_session_talks_to_a_stub_on_a_database(heliograph_app: ApplicationServer) -> None:
@@ -31,7 +31,7 @@ async def test_session_talks_to_a_stub_on_a_database(heliograph_app: Application
         async with app.session("anna") as session:
             await talk(session)
         continued = await app.client.session(app.app, "anna")
-        assert (await continued.send("More")).text == "heard 5 messages"
+        assert (await continued.send("More")).text == "5 messages"
         assert [each.text for each in await continued.history()][::2] == ["Hello", "Again", "More"]
 
 

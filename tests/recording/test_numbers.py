@@ -43,7 +43,7 @@ def test_stored_value_does_not_differ_and_another_number_does(numbers: list[floa
     assert (found == []) == (numbers != [] and stored_number(numbers[0]) == stored_number(other))
 
 
-def test_number_is_not_a_truth() -> None:
+def test_number_differs_from_a_boolean() -> None:
     assert [each.path for each in differences([1, 0, 1.0], [True, False, 1])] == ["/0", "/1"]
 
 

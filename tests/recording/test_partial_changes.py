@@ -51,7 +51,7 @@ def changes(recording: Recording, key: str = "notes") -> list[Any]:
 
 
 def with_whole_values(recording: Recording) -> Recording:
-    """The recording as a version before decisions 0145 and 0180 has written it. The state has one key that changes."""
+    """The recording as a version before decisions 0145 and 0180 wrote it. The state has one key that changes."""
     started: Any = recording.signals[0].payload
     value = started["state"].get("book")
     signals = []

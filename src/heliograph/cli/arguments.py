@@ -69,7 +69,7 @@ def reference(option: str) -> Callable[[str], str]:
 
 
 def run_or_file(option: str) -> Callable[[str], str]:
-    """A parser of the id of a run, or of the path of a file: an id has no dot and no slash. An existing file that cannot be an id has a slash afterwards."""
+    """A parser of the id of a run, or of the path of a file: an id has no dot and no slash. It adds `./` to the name of a file that cannot be an id."""
     read_id = reference(option)
 
     def read(text: str) -> str:

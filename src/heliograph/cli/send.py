@@ -47,7 +47,7 @@ async def _send(options: Namespace) -> int:
                 line(turn_id)
             return 0
         pending = PendingReply(SessionReader(runtime, options.run, options.agent), options.agent, turn_id)
-        reply = await _while_noting(runtime, options, pending)
+        reply = await _awaited_reply(runtime, options, pending)
         if options.json:
             json_line("reply", {"turn_id": turn_id, "outcome": reply.outcome, "text": reply.text, "output": reply.output,
                        "error": reply.error})  # fmt: skip
@@ -56,8 +56,8 @@ async def _send(options: Namespace) -> int:
         return 0 if reply.outcome in ("success", "partial") else 1
 
 
-async def _while_noting(runtime: Runtime, options: Namespace, pending: PendingReply) -> Reply:
-    """Wait for a reply. Note it on stderr if no worker claims the turn."""
+async def _awaited_reply(runtime: Runtime, options: Namespace, pending: PendingReply) -> Reply:
+    """Wait for a reply, and print a note on stderr if no worker claims the turn."""
     replying = asyncio.create_task(pending.reply())
     unclaimed, loop = UnclaimedWatch(options.run), asyncio.get_running_loop()
     try:

@@ -71,7 +71,8 @@ async def signals_of(source: SignalSource) -> AsyncIterator[Signal]:
 async def open_sources(*names: str, edited: bool = False) -> AsyncIterator[list[SignalSource]]:
     """Open runs by their ids, and recordings by their files. edited: accept files that were changed by hand.
 
-    A name without a dot and a slash is the id of a run; if there is none, it is a file of this name. Raises NotFound (`unknown_run`, `no_data`), and the errors of `read_recording`. The database is opened only for runs.
+    A name without a dot and a slash is the id of a run, or of a file if no run has it. The database is opened only for such names.
+    Raises NotFound (`unknown_run`, `no_data`), and the errors of `read_recording`.
     """
     async with AsyncExitStack() as stack:
         found: list[SignalSource] = []

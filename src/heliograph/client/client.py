@@ -74,7 +74,7 @@ class Client(SignalClient):
     ) -> Session:
         """Open a conversation, or continue it, on the database of this client. Workers in any process answer.
 
-        The arguments and the errors are those of `Heliograph.session`. There is nothing to close: the session ends with the client.
+        The arguments and the errors are those of `Heliograph.session`. The session object needs no closing: it works until the client closes.
         """
         from heliograph.client.session import session_on
 

@@ -67,7 +67,7 @@ class TextPiece(str):
     """A piece of the text of a reply.
 
     offset: the characters before it in the text of its model call. Where it is 0, a text begins: the first one, the next one after tool calls,
-    or the same one again, after a crash or a failure of the model. Then a display replaces the unfinished text before it.
+    or the same one again, after a crash or a failure of the model. In the last case, the unfinished text before it is obsolete.
     """
 
     offset: int

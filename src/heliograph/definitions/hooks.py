@@ -19,11 +19,11 @@ class Agent:
 
     Its hooks are the methods `init`, `plan`, `act`, `reflect` and `terminate`, plain or async, with a `PhaseContext` as the only
     argument. It needs `act` or `plan`. Each run of a hook creates an object of the class without arguments, so attributes do not
-    reach the next hook: pass values in `ctx.working_memory`, which survives a crash. `@app.agent` checks the types of their contexts
-    against the application's `state` and `deps`.
+    reach the next hook: pass values in `ctx.working_memory`, which survives a crash. At `@app.agent`, type checkers
+    compare the types of their contexts with the application's `state` and `deps`.
     """
 
-    if TYPE_CHECKING:  # for checkers, a hook that a class does not write fits any application; see decisions/0179
+    if TYPE_CHECKING:  # for checkers, any application accepts a hook that a class does not define; see decisions/0179
 
         def init(self, *context: Any, **nothing: Any) -> Any: ...
         def plan(self, *context: Any, **nothing: Any) -> Any: ...

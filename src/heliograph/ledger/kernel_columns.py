@@ -36,23 +36,25 @@ def columns_of(request: Any) -> tuple[Column, ...]:
 
 
 def arrays_of(
-    columns: Sequence[Column], items: Any, encode: Callable[[object], Any], name: str = "p_items"
+    columns: Sequence[Column], items: Any, encode: Callable[[object], Any], argument: str = "p_items"
 ) -> list[list[Any]]:
     """Return one array per column. A missing key is null; a JSON null is the value null. Texts are redacted.
 
-    encode: encodes one JSON value. name: of the list in errors. Raises KernelRejected for items that are not a list of objects, for an unknown key, and for a
-    value of another type.
+    encode: encodes one JSON value. argument: the name of the list in errors. Raises KernelRejected for items that are not a list of
+    objects, for an unknown key, and for a value of another type.
     """
     known = {column.name for column in columns}
     for item in items if isinstance(items, list) else [items]:
         if not isinstance(items, list) or not isinstance(item, dict):
-            raise KernelRejected(f"{name} is a list of objects, not of {type(item).__name__} (22023)")
+            raise KernelRejected(f"{argument} is a list of objects, not of {type(item).__name__} (22023)")
         if not item.keys() <= known:
-            raise KernelRejected(_unknown_key(item, columns, name))
-    return [_array(column, items, encode, name) for column in columns]
+            raise KernelRejected(_unknown_key(item, columns, argument))
+    return [_array(column, items, encode, argument) for column in columns]
 
 
-def _array(column: Column, items: Sequence[dict[str, Any]], encode: Callable[[object], Any], of: str) -> list[Any]:
+def _array(
+    column: Column, items: Sequence[dict[str, Any]], encode: Callable[[object], Any], argument: str
+) -> list[Any]:
     name = column.name
     if column.type == "jsonb":
         return [encode(item[name]) if name in item else None for item in items]
@@ -60,16 +62,16 @@ def _array(column: Column, items: Sequence[dict[str, Any]], encode: Callable[[ob
     # rejected here, because the driver would take a list for a dimension of the array
     if not set(map(type, values)) <= allowed:
         wrong = next(value for value in values if type(value) not in allowed)
-        raise KernelRejected(f"{of}[].{name} has the type {column.type}, not {type(wrong).__name__} (22P02)")
+        raise KernelRejected(f"{argument}[].{name} has the type {column.type}, not {type(wrong).__name__} (22P02)")
     if column.type == "text":
         return [value if value is None else redacted_text(value) for value in values]
     return values
 
 
-def _unknown_key(item: dict[str, Any], columns: Sequence[Column], of: str) -> str:
+def _unknown_key(item: dict[str, Any], columns: Sequence[Column], argument: str) -> str:
     names = [column.name for column in columns]
     key = min(map(str, item.keys() - set(names)))[:_KEY_CHARACTERS_MAX]
-    return f"{of}[] has the unknown key {json.dumps(key, ensure_ascii=False)}; its keys are {', '.join(names)} (22023)"
+    return f"{argument}[] has the unknown key {json.dumps(key, ensure_ascii=False)}; its keys are {', '.join(names)} (22023)"
 
 
 def _type_of(hint: Any) -> str:

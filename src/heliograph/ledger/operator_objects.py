@@ -1,4 +1,4 @@
-"""What an operator has created on tables of the schema: a migration must neither lose it silently nor fail without its name."""
+"""Objects that an operator has created on tables of the schema: no migration drops them silently, and its error names them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from heliograph.errors import Conflict
 
-DEPENDENT = "2BP01"  # PostgreSQL's code of an error that names the objects in its detail
+DEPENDENT = "2BP01"  # dependent_objects_still_exist: the detail of the error names the objects
 
-# the columns that a migration copies to another place: what PostgreSQL drops with a column, without an error
+# the columns that a migration moves, by table: PostgreSQL drops the statistics and grants of a column with it, without an error
 _MOVED: Mapping[int, Mapping[str, str]] = {
     61: {
         "runs": "state version signal_seq updated_at ended_at open_turns pending_reactions activations status outcome memory",

@@ -87,7 +87,7 @@ class RetryPolicy:
         return self.max_attempts - 1 if self.enabled else 0
 
     @property
-    def of_models(self) -> RetryPolicy:
+    def for_model_calls(self) -> RetryPolicy:
         """The policy for model calls: with the default codes, they are repeated after every recoverable error, as without a policy."""
         return replace(self, retryable_errors="recoverable") if self.retryable_errors == RETRYABLE_ERRORS else self
 

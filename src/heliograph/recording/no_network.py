@@ -92,7 +92,7 @@ class DetachedLoop(base_events.BaseEventLoop):
 
 
 class _Replay:
-    """One replay. loop: that of its present part. is_over: set by `one_replay`; a loop outside of it is a replay by itself."""
+    """One replay. loop: that of its present part. is_over: None outside of `one_replay`, where each loop is a replay by itself."""
 
     loop: DetachedLoop
     is_over: bool | None = None

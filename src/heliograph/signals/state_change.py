@@ -1,6 +1,6 @@
 """The payload of `state:<key>:changed`: the new value of a key, or of a list or an object only the parts that changed. Pure.
 
-A list that grows at its end is recorded by its new items, and other lists and objects by the places that differ. So a log grows with
+A list that grows at its end is recorded by its new items, and other lists and objects by the parts that differ. So a log grows with
 what is new, not with the whole value (decisions 0145 and 0180).
 """
 
@@ -61,7 +61,7 @@ def _from_index(payload: dict[str, Any]) -> int:
 
 
 def _has_parts(payload: dict[str, Any]) -> bool:
-    """Whether a payload names places; one of another origin, whose keys are no pointers, has a whole value."""
+    """Whether a payload has parts by their pointers. One of another origin, whose keys are no pointers, has a whole value."""
     value, removed = payload.get("value"), payload.get("removed", [])
     return (
         payload.get("parts") is True

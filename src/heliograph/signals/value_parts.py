@@ -1,4 +1,4 @@
-"""The parts of a JSON value that a change has: by JSON pointer, those that are new or other, and those that are gone. Pure.
+"""The parts in which two JSON values differ, by JSON pointer: new values, and what was removed. Pure.
 
 Two values have parts if both are objects or both are lists, and something of the first one is kept. A list is compared index by
 index. So a list that moves its items has few of them in common, and is most often replaced as a whole. A record, an object of plain

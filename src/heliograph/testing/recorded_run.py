@@ -75,7 +75,7 @@ class RecordedRun:
         tools: Tools | None = None, servers: Servers | None = None, accept: Collection[str] = (),
         renamed_tools: Mapping[str, str] | None = None,
     ) -> RunResult[AppState]:  # fmt: skip
-        """Replay the recording of a conversation, as `run` does. talk: sends the messages while it is recorded; the session is closed after it.
+        """Replay the recording of a conversation, as `run` does. talk: sends the messages of a new recording; then the session is closed.
 
         agent, state: as of `Heliograph.session`. The other arguments and the errors are those of `run`.
         """
@@ -94,7 +94,7 @@ class RecordedRun:
     async def _run(
         self, app: Heliograph, stubbed: Callable[[], Heliograph], state: Any, models: Models, policy: ReplayPolicy, recorder: Recorder
     ) -> RunResult:  # fmt: skip
-        """Replay the file, or write it. stubbed: returns the application with its stubs. recorder: starts a recorded run, returns its result."""
+        """Replay the file, or write it. stubbed: returns the application with its stubs. recorder: records a run, and returns its result."""
         __tracebackhide__ = True
         if self._is_used:
             raise InvalidInput(f"this test has used its recording {self._display_path()} already, and a recording is of one run; write a test for "

@@ -123,4 +123,4 @@ def _may_run_again(error: BaseException, spec: AgentSpec) -> bool:
 def _model_policy(error: HarnessError, spec: AgentSpec, models: Sequence[ModelSettings]) -> RetryPolicy:
     """The policy of the agent, otherwise that of the model that failed."""
     of_model = None if spec.retry is not None or error.model is None else policy_of_model(models, error.model)
-    return (spec.retry or of_model or RetryPolicy(spec.retries + 1)).of_models
+    return (spec.retry or of_model or RetryPolicy(spec.retries + 1)).for_model_calls
