@@ -92,7 +92,7 @@ def redacted(value: Any) -> Any:
 
 
 def with_clean_keys(value: dict[Any, Any], clean: Callable[[Any], Any]) -> dict[Any, Any]:
-    """Clean the keys and the items of an object. Further keys that become the same have a number: `***`, `*** (2)`."""
+    """Clean the keys and the items of an object. If several keys become the same, all but the first have a number: `*** (2)`."""
     found = {clean(key): clean(item) for key, item in value.items()}
     if len(found) == len(value):
         return found

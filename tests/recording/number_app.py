@@ -16,7 +16,7 @@ NUMBERS = [
 
 
 def number_app(numbers: Sequence[float]) -> Heliograph:
-    """The keys of its objects have another order by their letters than by their length, which is that of the database."""
+    """Its objects have keys whose alphabetical order differs from that of the database, which is by length."""
     app = Heliograph("numbers")
 
     @tool(effect="pure")

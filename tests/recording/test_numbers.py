@@ -27,7 +27,7 @@ SIMULATED = VALUES.map(lambda number: int(number) if abs(number) < 1e16 and numb
 
 
 @given(FLOATS)
-def test_stored_number_is_what_is_read_of_the_text_of_the_database(number: float) -> None:
+def test_stored_number_has_the_value_and_type_of_its_decimal_text(number: float) -> None:
     written = f"{abs(number) if number == 0 else Decimal(repr(number)):f}"  # as jsonb does
     read = msgspec.json.decode(written)
     assert (stored_number(number), type(stored_number(number))) == (read, type(read))

@@ -92,7 +92,7 @@ class DetachedLoop(base_events.BaseEventLoop):
 
 
 class _Replay:
-    """One replay. loop: that of its present part. is_over: None outside of `one_replay`, where each loop is a replay by itself."""
+    """One replay. loop: that of its current part. is_over: None outside of `one_replay`, where each loop is a replay by itself."""
 
     loop: DetachedLoop
     is_over: bool | None = None
@@ -103,7 +103,7 @@ class _Replay:
 
 
 class _Present(threading.local):
-    """The replay of which this thread makes the loops."""
+    """The replay that has the loops which this thread creates."""
 
     replay: _Replay | None = None
 
@@ -121,7 +121,7 @@ _guarded = _Guarded()
 
 @contextmanager
 def one_replay() -> Iterator[None]:
-    """Count the loops that this thread makes as one replay: a part may be replayed again, with the threads that it has started before."""
+    """Count the loops that this thread creates as one replay: a part may be replayed again, with the threads that it has started before."""
     replay, before = _Replay(), _present.replay
     _present.replay, replay.is_over = replay, False
     try:
@@ -159,7 +159,7 @@ def _start_of(start: Callable[[threading.Thread], None]) -> Callable[[threading.
     @wraps(start)
     def guarded_start(self: threading.Thread) -> None:
         if (loop := _loop_of_thread()) is not None:
-            # daemons and threads of a pool may have other work after the replay; any other thread ends with the work of the replayed turn
+            # a daemon or a thread of a pool may have other work after the replay; any other thread works for the replayed turn alone
             is_shared = self.daemon or getattr(self, "_target", None) is getattr(pool_threads, "_worker", self)
             self.run = partial(_run_guarded, loop.replay, self.run, is_shared)  # type: ignore[method-assign]
         start(self)

@@ -49,8 +49,8 @@ def short_payload(signal: Signal, width: int = 100) -> str:
     if signal.name == "agent:failed" and isinstance(error := payload.get("error"), dict):
         return safe_repr(f"{error.get('code')}: {error.get('message')}", width)
     if signal.name == "harness:error" and "code" in payload:
-        passing = " (recoverable)" if payload.get("recoverable") is True else ""
-        return safe_repr(f"{payload['code']}: {payload.get('message')}{passing}", width)
+        suffix = " (recoverable)" if payload.get("recoverable") is True else ""
+        return safe_repr(f"{payload['code']}: {payload.get('message')}{suffix}", width)
     if signal.name == "tool:call" and "input" in payload:
         return safe_repr(f"{payload.get('name')} {json_text(payload['input'], WHOLE)}", width)
     if signal.name == "tool:result" and "output" in payload:

@@ -61,7 +61,7 @@ def _from_index(payload: dict[str, Any]) -> int:
 
 
 def _has_parts(payload: dict[str, Any]) -> bool:
-    """Whether a payload has parts by their pointers. One of another origin, whose keys are no pointers, has a whole value."""
+    """Whether a payload has parts by their pointers. A payload of another origin, whose keys are no pointers, has a whole value."""
     value, removed = payload.get("value"), payload.get("removed", [])
     return (
         payload.get("parts") is True

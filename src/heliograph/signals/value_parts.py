@@ -39,7 +39,7 @@ def with_parts(before: Json, parts: Parts) -> Json:
         _branch(tree, path)[tokens_of(path)[-1]] = _REMOVED
     for path, value in parts.changed.items():
         _branch(tree, path)[tokens_of(path)[-1]] = _Leaf(value)
-    return _grown(before, tree)
+    return _with_leaves(before, tree)
 
 
 def same_items(before: list[Json], after: list[Json]) -> int:
@@ -107,7 +107,7 @@ def _branch(tree: dict[str, Any], path: str) -> dict[str, Any]:
     return tree
 
 
-def _grown(before: Json, tree: dict[str, Any]) -> Json:
+def _with_leaves(before: Json, tree: dict[str, Any]) -> Json:
     """A copy of a value with the leaves of a tree."""
     if isinstance(before, list):
         items = list(before)
@@ -128,7 +128,7 @@ def _grown(before: Json, tree: dict[str, Any]) -> Json:
 
 
 def _value_of(before: Json, node: Any) -> Json:
-    return node.value if isinstance(node, _Leaf) else _grown(before, node)
+    return node.value if isinstance(node, _Leaf) else _with_leaves(before, node)
 
 
 def _is_same(before: Json, after: Json) -> bool:

@@ -61,7 +61,7 @@ def decode(raw: bytes | str) -> Any:
 
 
 def in_order(value: Any) -> Any:
-    """A decoded value with the keys of its objects in the order of jsonb: shorter keys first. decode(encode()) has them in the order of bytes."""
+    """A value with the keys of its objects in the order of jsonb: shorter keys first. value: of `decode(encode())`, so equal lengths are in order."""
     if isinstance(value, dict):
         return {key: in_order(value[key]) for key in sorted(value, key=_length)}
     return [in_order(item) for item in value] if isinstance(value, list) else value

@@ -10,7 +10,7 @@
 --   was pending and has ended the turn. 'stopping', with stop: see suspend, also for terminates. 'stale'. targets: the
 --   workers to notify, for the whole call. woken: in the first row, the agents that the call woke.
 --   raises: see _enter; 22023 for arrays of the wrong shape, a delay that is not between 0 and 366 days, a number of
---           deferrals that is negative, an unknown trust
+--           deferrals out of range, an unknown trust
 --   locks:  the heads, then the runs
 create function heliograph.defer(
     p_project text, p_agent_id text[], p_turn_id text[], p_epoch bigint[], p_reason text[], p_delay_seconds float8[],
