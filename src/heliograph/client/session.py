@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from heliograph.client.arguments import check_limit, check_stop
-from heliograph.client.client import Client
+from heliograph.client.message_client import MessageClient
 from heliograph.client.messages import message_payload, turn_of_message
 from heliograph.client.stops import close_session, stop_turn
 from heliograph.definitions.agent import PRIORITIES
@@ -225,7 +225,7 @@ class Session(SessionReader):
             raise NotFound(f"application {self._workflow.name} has no agent {safe_repr(name)}; "
                            f"{hint_of_agents(str(name), self._workflow.agents)}", code="unknown_agent")  # fmt: skip
         turn_id = turn_of_message(self._runtime.world, self.id, message_id)
-        await Client.on(self._runtime).enqueue(
+        await MessageClient.on(self._runtime).enqueue(
             self.id, name, message_payload(text, files), name=MESSAGE, turn_id=turn_id, priority=PRIORITIES[spec.priority], pool=spec.pool,
             max_attempts=spec.max_attempts, ttl_seconds=spec.ttl_seconds, result_fields=spec.result_fields, budget=spec.budget,
         )  # fmt: skip

@@ -12,6 +12,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
+from heliograph.execution.packed_commit import as_stored
 from heliograph.reactive.joined_signals import lacks_positions
 from heliograph.records import RunView
 from heliograph.signals.payload import is_longer
@@ -33,6 +36,7 @@ class RunSerializer:
         self._last_turn_id = ""  # of the newest ending under way, and the run that it makes
         self._last_view: RunView | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._stored_views: list[RunView] = []  # the last two that have the form of the database
         self.view: RunView | None = None
 
     def __enter__(self) -> RunSerializer:
@@ -60,10 +64,11 @@ class RunSerializer:
             await waiter
 
     def newest(self, view: RunView) -> RunView:
-        """Return the newest version of the run. It may be the one that the newest ending under way will make."""
-        for known in (self.view, self._last_view):
-            if known is not None and known.version > view.version:
-                view = known
+        """Return the newest version of the run, as the database returns it. It may be the one that the newest ending under way will make."""
+        if self.view is not None and self.view.version > view.version:
+            view = self.view = self._stored(self.view)
+        if self._last_view is not None and self._last_view.version > view.version:
+            view = self._last_view = self._stored(self._last_view)
         return view
 
     def followed(self, view: RunView) -> str | None:
@@ -89,6 +94,14 @@ class RunSerializer:
         if self.view is None or view.version > self.view.version:
             # only the kernel knows the positions of the signals that a join has collected in this commit
             self.view = None if lacks_positions(view.memory) else view
+
+    def _stored(self, view: RunView) -> RunView:
+        """A version as the database returns it: its keys have one order for each worker, and in a replay."""
+        if any(view is each for each in self._stored_views):
+            return view
+        stored = msgspec.structs.replace(view, state=as_stored(view.state))
+        self._stored_views = [*self._stored_views[-1:], stored]
+        return stored
 
     def _can_follow(self, may_follow: Callable[[str], bool]) -> bool:
         view = self._last_view
