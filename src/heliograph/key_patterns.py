@@ -53,7 +53,9 @@ _WORD_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 _OPEN_BLOCK = r"(?<![A-Za-z0-9])-----BEGIN [A-Z ]*(?:PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*)?)?\Z"
 _OPEN_SCHEME = r"(?<![A-Za-z0-9_])(?i:bearer|basic)\s+\Z"
 _OPEN_URL = r"://[^\s/@]*\Z"
-_OPEN_MAX = 16_000  # more characters are not kept back
+_STEPS_BACK_MAX = 4  # from one open key to another before it: each reads the whole text
+# A longer text is searched again only when an eighth of its other characters has arrived: otherwise each piece reads it again.
+_OFTEN_SEARCHED_MAX = 512
 
 
 def without_secrets(value: Any) -> Any:
@@ -80,31 +82,43 @@ def json_without_secrets(value: Any) -> bytes:
 class StreamedText:
     """A text that arrives in pieces, with stars in place of secrets. Its last word is kept back, because the next piece may make it a key.
 
-    The pieces together are what `text_without_secrets` returns of the whole text, unless a secret is longer than 16,000 characters.
+    The pieces together are what `text_without_secrets` returns of the whole text. A word or a key that does not end is kept back whole,
+    however long it is: a part of it might be a part of a secret. After a long one, what follows appears a little later.
     """
 
     def __init__(self) -> None:
         self._rest = ""
+        self._new: list[str] = []  # pieces since the last search
+        self._new_length = 0
 
     def add(self, text: str) -> str:
         """Return what can be printed now."""
-        text = self._rest + text
+        self._new.append(text)
+        self._new_length += len(text)
+        if 8 * self._new_length < len(self._rest) - _OFTEN_SEARCHED_MAX:
+            return ""
+        text = self._taken()
         end = _complete_length(text)
-        if len(text) - end > _OPEN_MAX:
-            end = len(text)
         self._rest = text[end:]
         return text_without_secrets(text[:end])
 
     def end(self) -> str:
         """Return what was kept back."""
-        text, self._rest = self._rest, ""
-        return text_without_secrets(text)
+        return text_without_secrets(self._taken())
+
+    def _taken(self) -> str:
+        text = self._rest + "".join(self._new)
+        self._rest, self._new, self._new_length = "", [], 0
+        return text
 
 
 def _complete_length(text: str) -> int:
-    """How many characters of a text can be redacted without those that follow: they end between two words, and in no secret."""
+    """How many characters of a text can be redacted without those that follow: they end between two words, and in no secret.
+
+    The answer is 0, which is always right, if the text ends with more than three possible keys, as in `bearer bearer bearer bearer `.
+    """
     end = start_of_open_secret(text)
-    while True:
+    for _ in range(_STEPS_BACK_MAX):
         end = len(text[:end].rstrip(_WORD_CHARACTERS))
         earlier = start_of_divided_secret(text, end)
         if earlier == end:
@@ -112,6 +126,7 @@ def _complete_length(text: str) -> int:
         if earlier == end:
             return end
         end = earlier
+    return 0
 
 
 def _start_of_open_key(text: str) -> int:

@@ -7,12 +7,13 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heliograph import key_patterns
 from heliograph.adapters.signal_lines import SignalLines
 from heliograph.key_patterns import StreamedText, json_without_secrets, text_without_secrets, without_secrets
-from heliograph.redaction import keep_out
+from heliograph.redaction import keep_out, start_of_divided_secret
 from tests.rules.playback_kit import signal
 
 KEY = "a1B2" * 10
@@ -109,10 +110,53 @@ def test_no_key_between_words_is_printed(parts: list[str], size: int) -> None:
     assert "Canary" not in streamed([text[place : place + size] for place in range(0, len(text), size)])
 
 
-def test_word_of_more_than_16000_characters_is_printed_before_it_ends() -> None:
+@given(
+    padding=st.integers(15_900, 16_100),
+    size=st.sampled_from([4, 25, 700, 15_990, 20_000]),
+    canary=st.sampled_from(["known-Canary-with-letters", *(part for part in PARTS if "Canary" in part)]),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_part_of_a_secret_after_a_long_word_is_printed(padding: int, size: int, canary: str) -> None:
+    keep_out("known-Canary-with-letters")
+    text = f"{'a' * padding}-{canary} end"
+    found = streamed([text[place : place + size] for place in range(0, len(text), size)])
+    assert "Canary" not in found
+    assert not [part for part in range(18) if "known-Canary-with-letters"[part : part + 8] in found]
+    assert found == text_without_secrets(text)
+
+
+@pytest.mark.parametrize("divided", range(1, 25))
+def test_no_part_of_a_secret_is_printed_that_a_long_piece_divides(divided: int) -> None:
+    keep_out("known-Canary-with-letters")
+    secret, text = "known-Canary-with-letters", StreamedText()
+    assert text.add("a" * 20_000 + "-" + secret[:divided]) == ""
+    assert text.add(f"{secret[divided:]} ") + text.end() == "a" * 20_000 + "-*** "
+
+
+def test_words_after_a_long_word_are_printed_before_the_text_ends() -> None:
     text = StreamedText()
     assert text.add("a" * 16_000) == ""
-    assert text.add("a") == "a" * 16_001
+    assert "".join(text.add(" and") for _ in range(16_000 // 8 // 4)).startswith("a" * 16_000 + " and and")
+    assert text.add(" more ") == "and more "
+
+
+@pytest.mark.parametrize("unit", ["a", "bearer ", "basic  ", "://a:b ", "://,", "-----BEGIN ", "://,bearer ", "Known "])
+def test_streamed_text_is_searched_in_proportion_to_its_length(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_out("first Known Secret!", "Known Secret!!")
+    searched = list[int]()
+
+    def counted(text: str, end: int) -> int:
+        searched.append(len(text))
+        return start_of_divided_secret(text, end)
+
+    monkeypatch.setattr(key_patterns, "start_of_divided_secret", counted)  # each step of a search begins with it
+    characters = list[int]()
+    for length in (2_000, 4_000):
+        searched.clear()
+        text = unit * (length // len(unit))
+        assert streamed([text[place : place + 4] for place in range(0, len(text), 4)]) == text_without_secrets(text)
+        characters.append(sum(searched))
+    assert characters[1] < 3 * characters[0], "it is quadratic: the event loop waits for seconds"
 
 
 def streamed(pieces: list[str]) -> str:
