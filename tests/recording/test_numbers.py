@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,17 +14,14 @@ from hypothesis import strategies as st
 from heliograph.execution.packed_commit import as_stored
 from heliograph.json_differences import differences
 from heliograph.json_numbers import stored_number
+from heliograph.playback.timeline import Timeline
 from heliograph.recording.file import lines_of, read_recording, write_recording
 from heliograph.recording.replay_recording import replay_recording
-from tests.recording.number_app import NUMBERS, number_app
+from tests.recording.number_app import IN_ANOTHER_FORM, NUMBERS, form_app, number_app
 from tests.recording.simulated import record_simulated
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.one_of(FLOATS, st.sampled_from(NUMBERS), st.integers(-(10**30), 10**30))
-
-
-# The in-memory kernel reads the float 60.0 as the integer 60, unlike the database.
-SIMULATED = VALUES.map(lambda number: int(number) if abs(number) < 1e16 and number == int(number) else number)
 
 
 @given(FLOATS)
@@ -48,7 +46,7 @@ def test_number_differs_from_a_boolean() -> None:
 
 
 @pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "from the ledger"])
-@given(numbers=st.lists(SIMULATED, min_size=1, max_size=4))
+@given(numbers=st.lists(VALUES, min_size=1, max_size=4))
 @settings(max_examples=10)
 def test_generated_numbers_are_replayed_from_a_file(
     tmp_path_factory: pytest.TempPathFactory, is_recorded: bool, numbers: list[float]
@@ -62,3 +60,16 @@ def test_generated_numbers_are_replayed_from_a_file(
         replayed = replay_recording(each, number_app(numbers).workflow)
         assert replayed.is_same, list(replayed.lines())
         assert list(lines_of(replayed.recording)) == list(lines_of(found))
+
+
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "from the ledger"])
+@pytest.mark.parametrize("form", IN_ANOTHER_FORM)
+def test_number_that_changes_its_form_in_the_state_is_replayed_and_played(form: str, is_recorded: bool) -> None:
+    state = {"book": IN_ANOTHER_FORM[form][0]}
+    recording = record_simulated(form_app(form), 1, state=state, record=is_recorded)
+    assert recording.header.outcome == "success"
+    replayed = replay_recording(recording, form_app(form).workflow)
+    assert replayed.is_same, list(replayed.lines())
+    timeline = Timeline()
+    ended: Any = recording.signals[-1].payload
+    assert str(timeline.snapshot(timeline.extend(recording.signals)).state) == str(ended["state"])

@@ -33,6 +33,23 @@ def test_key_set_to_its_own_value_is_no_change() -> None:
     assert "state:text:changed" not in run.names()
 
 
+@pytest.mark.parametrize(("before", "after"), [(2, 2.0), (2.0, 2), ([1, {"a": 2}], [1.0, {"a": 2.0}])])
+def test_number_in_another_form_is_no_change_and_keeps_its_form(before: Any, after: Any) -> None:
+    run = Run(workflow(agent("writer", START, updates=["total", "title"])), {"total": before, "title": "old"})
+    run.end("writer", {"total": after, "title": "new"})
+    assert [name for name in run.names() if name.startswith("state:")] == ["state:title:changed"]
+    assert repr(run.view.state) == repr({"total": before, "title": "new"}), "as in the log"
+
+
+@pytest.mark.proves("SIG-34")
+@pytest.mark.parametrize(("before", "after"), [(1, True), (False, 0), ({"a": [1.0]}, {"a": [True]})])
+def test_boolean_in_place_of_a_number_is_a_change(before: Any, after: Any) -> None:
+    run = Run(workflow(agent("writer", START, updates="flag")), {"flag": before})
+    run.end("writer", after)
+    assert repr(run.payload("state:flag:changed")) == repr({"value": after})
+    assert repr(run.view.state) == repr({"flag": after})
+
+
 @pytest.mark.proves("SIG-34")
 def test_list_that_grows_is_recorded_by_its_new_items() -> None:
     writer = agent(

@@ -16,6 +16,7 @@ from heliograph.errors import InvalidInput, NotFound, Rejected
 from heliograph.execution import recorded_inputs
 from heliograph.execution.packed_commit import packed_claim
 from heliograph.models import ScriptedModel, ToolCall
+from heliograph.playback.timeline import Timeline
 from heliograph.recording.export import export_recording
 from heliograph.recording.file import lines_of, read_recording, write_recording
 from heliograph.recording.modes import ReplayDiverged, chosen_mode, replay_run
@@ -25,7 +26,7 @@ from heliograph.records import Claimed
 from heliograph.testing import eventually
 from heliograph.tools import MCPServer
 from tests.reach.test_mcp import ODD
-from tests.recording.number_app import NUMBERS, number_app
+from tests.recording.number_app import IN_ANOTHER_FORM, NUMBERS, form_app, number_app
 from tests.recording.test_replay import THIN, thin
 from tests.runtime.kit import SOON_SECONDS, Rig
 
@@ -47,6 +48,25 @@ async def test_numbers_and_objects_that_the_database_writes_in_another_form_are_
     changed = replay_recording(found, number_app([*NUMBERS[:-1], 0.3]).workflow)
     assert changed.first is not None
     assert changed.first.agent == "first"
+
+
+@pytest.mark.proves("SIG-02", "SIG-04")
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "from the ledger"])
+@pytest.mark.parametrize("form", IN_ANOTHER_FORM)
+async def test_number_that_changes_its_form_in_the_state_is_replayed_and_played(
+    rig: Rig, tmp_path: Path, form: str, *, is_recorded: bool
+) -> None:
+    record = RecordingOptions("forms") if is_recorded else None
+    result = await rig.runtime.run(form_app(form).workflow, {"book": IN_ANOTHER_FORM[form][0]}, record=record)
+    assert result.outcome == "success"
+    assert result.state["said"] == str(result.state["book"])
+    recording = await export_recording(rig.runtime.reader, result.run_id)
+    write_recording(recording, tmp_path / "run.jsonl")
+    for each in (recording, read_recording(tmp_path / "run.jsonl")):
+        replayed = replay_recording(each, form_app(form).workflow)
+        assert replayed.is_same, list(replayed.lines())
+        timeline = Timeline()
+        assert str(timeline.snapshot(timeline.extend(each.signals)).state["book"]) == result.state["said"]
 
 
 @pytest.mark.proves("SIG-04", "G-45")

@@ -37,6 +37,7 @@ from heliograph.records import RunView
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import copied
 from heliograph.signals.state_change import change_payload
+from heliograph.signals.value_parts import is_unchanged
 from heliograph.types import Json, JsonObject
 
 
@@ -90,10 +91,12 @@ class ReactionBuilder:
     def update(self, agent: AgentSpec, output: Json, parent: int, *, is_untrusted: bool, is_payload: bool) -> None:
         """Change the state by the output of a turn. is_payload: as of `fold_changes`. Raises AgentFailed for an output that does not match the state."""
         folded, after = updated_state(self.workflow, agent, self.state, output, is_payload=is_payload)
+        kept = {key: value for key, value in self.state.items() if key in after and is_unchanged(value, after[key])}
+        after = {**after, **kept}  # also the form of their numbers: nothing in the log would change 1 to 1.0
         before = untrusted_keys(self.memory)
         untrusted = set(before & after.keys())
         for key in sorted(after):
-            if key in self.state and after[key] == self.state[key]:
+            if key in kept:
                 continue
             is_marked = is_value_untrusted(
                 key, before, is_untrusted=is_untrusted,

@@ -7,8 +7,10 @@ values whose keys stay, is replaced as a whole, too: its readers expect all of i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from heliograph.json_numbers import stored_number
 from heliograph.json_pointer import is_index, pointer, tokens_of
 from heliograph.types import Json
 
@@ -47,7 +49,12 @@ def same_items(before: list[Json], after: list[Json]) -> int:
     equal = shorter = min(len(before), len(after))
     if before[:shorter] != after[:shorter]:
         equal = next(n for n in range(shorter) if before[n] != after[n])
-    return next((n for n, each in enumerate(map(_has_other_booleans, before, after[:equal])) if each), equal)
+    return next((n for n in range(equal) if _has_other(before[n], after[n], _is_other_json)), equal)
+
+
+def is_unchanged(before: Json, after: Json) -> bool:
+    """Whether a key of the state keeps its value. Another form of the same number, 1.0 for 1, is no change; True for 1 is one."""
+    return before is after or (before == after and not _has_other(before, after, _is_other_boolean))
 
 
 class _Leaf(NamedTuple):
@@ -133,17 +140,27 @@ def _value_of(before: Json, node: Any) -> Json:
 
 def _is_same(before: Json, after: Json) -> bool:
     """Whether two values are the same JSON."""
-    return before is after or (before == after and not _has_other_booleans(before, after))
+    return before is after or (before == after and not _has_other(before, after, _is_other_json))
 
 
-def _has_other_booleans(before: Any, after: Any) -> bool:
-    """Whether two values that Python says are equal differ as JSON: True is equal to 1."""
+def _has_other(before: Any, after: Any, is_other: Callable[[Any, Any], bool]) -> bool:
+    """Whether two values that Python says are equal have plain values of different types for which `is_other` holds."""
     kind = type(after)
     if kind is list:
-        return any(map(_has_other_booleans, before, after))
+        return any(_has_other(before[n], each, is_other) for n, each in enumerate(after) if type(each) is not str)
     if kind is not dict:
-        return (kind is bool) is not (type(before) is bool)
+        return kind is not type(before) and is_other(before, after)
     for key, each in after.items():  # noqa: SIM110  a loop is faster for short objects, of which lists have many
-        if type(each) is not str and _has_other_booleans(before[key], each):
+        if type(each) is not str and _has_other(before[key], each, is_other):
             return True
     return False
+
+
+def _is_other_boolean(before: Any, after: Any) -> bool:
+    """Whether one of two equal values is a boolean: True is equal to 1."""
+    return isinstance(before, bool) is not isinstance(after, bool)
+
+
+def _is_other_json(before: Any, after: Any) -> bool:
+    """Whether two equal values differ once they are stored: 1 is equal to True and to 1.0, but is neither in the database."""
+    return _is_other_boolean(before, after) or type(stored_number(before)) is not type(stored_number(after))

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from heliograph.errors import KernelRejected
+from heliograph.json_numbers import stored_number
 
 
 class SqlError(Exception):
@@ -43,11 +44,10 @@ _FALSE = frozenset({"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "
 
 
 def _number(digits: str) -> int | float:
-    value = float(digits)
-    return int(Decimal(digits)) if value.is_integer() else value
+    return stored_number(float(digits))
 
 
-# jsonb has one kind of number, so both kernels' answers are read with 60.0 as 60
+# 60.0 stays 60.0, and 1e300 is an integer, as in jsonb
 _decoder = msgspec.json.Decoder(float_hook=_number)
 
 
