@@ -124,6 +124,24 @@ def test_recording_that_cannot_be_replayed_has_a_code_and_a_next_step(
     assert "run.jsonl" in error["message"] or "shop" in error["message"]
 
 
+def _lengthen(lines: list[Any]) -> None:
+    lines[2] |= {"name": "state:a:changed", "payload": {"value": {"/a" * 3000: 1}, "parts": True}}
+
+
+@pytest.mark.parametrize(
+    "command", [("replay", "--app", "shop.py:app"), ("play", "--at", "end")], ids=["replay", "play"]
+)
+def test_edited_recording_with_a_part_below_too_many_keys_is_rejected(shell: Shell, command: tuple[str, ...]) -> None:
+    change(shell, _lengthen)
+    verb, *options = command
+    done = shell.helio(verb, "run.jsonl", "--edited", *options, "--json")
+    assert done.returncode == 2, done.stderr
+    error = json.loads(done.stdout.splitlines()[-1])["error"]
+    assert error["code"] == "invalid_recording"
+    assert "run.jsonl, line 3: signal 2 changes a part" in error["message"]
+    assert error["message"].endswith("more than 64 keys; restore the file from its history")
+
+
 @pytest.mark.more
 def test_interrupt_ends_a_replay_though_an_agent_never_waits(shell: Shell) -> None:
     (shell.folder / "shop.py").write_text(SLOW)

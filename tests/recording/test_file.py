@@ -86,6 +86,10 @@ def _drop_end(lines: list[Any]) -> None:
     del lines[-1]
 
 
+def _change_state(payload: dict[str, Any]) -> Callable[[list[Any]], None]:
+    return lambda lines: lines[2].update(name="state:a:changed", payload=payload)
+
+
 @pytest.mark.parametrize(("change", "code", "line", "text"), [
     (_rename_first_signal, "recording_edited", None, "--edited"),
     (_swap, "invalid_recording", 3, "signal 3 is not at its place"),
@@ -103,6 +107,8 @@ def _drop_end(lines: list[Any]) -> None:
     (lambda lines: lines[0].update(run_id=None), "invalid_recording", 1, "Expected `str`"),
     (lambda lines: lines[1].update(turn=[]), "invalid_recording", 2, "agent, parent and turn"),
     (lambda lines: lines[1].update(payload=_nested(300)), "invalid_recording", 2, "more than 250 containers"),
+    (_change_state({"value": {"/a" * 3000: 1}, "parts": True}), "invalid_recording", 3, "a JSON pointer of more than 64 keys"),
+    (_change_state({"value": {}, "parts": True, "removed": ["/a", "/" * 65]}), "invalid_recording", 3, "pointer of more than 64 keys; restore"),
     (lambda lines: lines[1].update(payload=_nested(5000)), "invalid_recording", 2, "the line is no JSON"),
     (lambda lines: _first(lines, "now").pop(), "invalid_recording", None, "is incomplete or has a wrong type"),
     (lambda lines: _first(lines, "now").__setitem__(1, "noon"), "invalid_recording", None, "has no time"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.signals.payload import as_stored
+from heliograph.signals.payload import DEPTH_MAX, as_stored
 from heliograph.signals.state_change import change_payload, changed_key, changed_value
 
 # As the database stores them, 2 and 2.0 are two numbers; -0.0 and 0.0 are one, and so are 1e300 and the integer of that value.
@@ -109,7 +109,10 @@ def test_log_of_a_growing_list_grows_by_its_items() -> None:
 
 @pytest.mark.parametrize("payload", [None, 7, {"from_index": 1}, {"value": 5, "from_index": 1}, {"value": [5], "from_index": -1},
                                      {"value": [5], "from_index": True}, {"value": [5], "from_index": "1"}, {"value": {"a": 1}, "parts": True},
-                                     {"value": {"/0": 1}, "parts": 1}, {"value": {"/0": 1}, "parts": True, "removed": [1]}])  # fmt: skip
+                                     {"value": {"/0": 1}, "parts": 1}, {"value": {"/0": 1}, "parts": True, "removed": [1]},
+                                     {"value": {"": 1}, "parts": True}, {"value": {"/0": 1, "x": 1}, "parts": True},
+                                     {"value": {"/0": 1}, "parts": True, "removed": [""]}, {"value": {"/a" * 3000: 1}, "parts": True},
+                                     {"value": {}, "parts": True, "removed": ["/0", "/" * 65]}])  # fmt: skip
 def test_payload_of_another_origin_changes_the_whole_value(payload: Any) -> None:
     assert changed_value([1, 2], payload) == (payload.get("value") if isinstance(payload, dict) else None)
 
@@ -121,6 +124,56 @@ def test_part_of_a_list_whose_beginning_is_unknown_is_what_is_known() -> None:
         "c": [4],
     }
     assert changed_value({"a": []}, {"value": {"/a/7": 3}, "parts": True, "removed": ["/a/9"]}) == {"a": [3]}
+
+
+@pytest.mark.proves("SIG-02")
+@pytest.mark.parametrize(
+    ("before", "changed", "removed", "after"),
+    [
+        ([1, 2], {"/-": 3}, [], [1, 2]),
+        ([1, 2], {"/01": 3, "/00": 4}, [], [1, 2]),
+        ([1, 2], {"/1": 3, "/01": 4}, ["/01"], [1, 3]),
+        ([1, 2], {"/٣": 3, "/-1": 3, "/ 1": 3, "/+1": 3, "/1e0": 3, "/": 3}, [], [1, 2]),
+        ([1, 2], {"/9": 4, "/7": 3, "/9999999999": 5}, [], [1, 2, 3, 4]),
+        ([1, 2, 3], {"/1": 9}, ["/1"], [1, 9]),
+        ([1, 2, 3], {"/2": 8, "/1": 9}, ["/1", "/2"], [1, 9, 8]),
+        ({"01": 1}, {"/01": 2, "/1": 3, "/-": 4, "/": 5}, [], {"01": 2, "1": 3, "-": 4, "": 5}),
+        ({"a": {"b": 1, "c": 2}}, {"/a/c": 3}, ["/a"], {"a": {"c": 3}}),
+        ({"a": 1}, {"/a": {"b": 2}, "/a/c": 3}, [], {"a": {"b": 2}}),
+        ({"a": 1}, {"/a/c": 3, "/a": {"b": 2}}, [], {"a": {"b": 2}}),
+        ({"a": "text"}, {"/a/b": 1}, ["/b/c"], {"a": {"b": 1}}),
+        ({"/": 1, "~": 2, "~1": 3}, {"/~1": 4, "/~01": 6}, ["/~0"], {"/": 4, "~1": 6}),
+        ([[1], {}], {"/0/1": 2, "/1/0": 3}, ["/4/x"], [[1, 2], {"0": 3}]),
+    ],
+)
+def test_edited_parts_are_applied_after_what_is_removed(before: Any, changed: Any, removed: Any, after: Any) -> None:
+    given = copy.deepcopy(before)
+    assert changed_value(before, {"value": changed, "parts": True, "removed": removed}) == after
+    assert before == given
+
+
+def test_deepest_value_of_a_state_is_changed_by_its_part() -> None:
+    before, after = (nested_items(DEPTH_MAX, items) for items in ([1], [1, 2]))
+    payload: Any = change_payload(before, after)
+    assert [*payload["value"].values()] == [2]
+    assert changed_value(before, payload) == after
+
+
+def nested_items(depth: int, items: list[Any]) -> Any:
+    """A value with `items` inside of as many containers, which all keep something."""
+    value: Any = items
+    for _ in range(depth - 1):
+        value = {"in": value, "kept": 0}
+    return value
+
+
+@given(VALUES, st.dictionaries(st.from_regex(r"(/(a|-|0|01|1|~0|~1){0,1}){1,3}", fullmatch=True), VALUES, max_size=4),
+       st.lists(st.from_regex(r"(/(a|-|0|01|1|~0|~1){0,1}){1,3}", fullmatch=True), max_size=3))  # fmt: skip
+def test_any_parts_can_be_applied_to_any_value(before: Any, changed: Any, removed: Any) -> None:
+    given = repr(before)
+    after = changed_value(before, {"value": changed, "parts": True, "removed": removed})
+    assert isinstance(after, dict | list)
+    assert repr(before) == given
 
 
 def test_key_is_the_middle_of_the_name() -> None:

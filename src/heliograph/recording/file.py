@@ -27,6 +27,7 @@ from heliograph.key_patterns import without_secrets
 from heliograph.recording.entries import DEPTH_MAX, check_part, is_too_deep, problem_of_entry
 from heliograph.recording.recording import FORMAT, READ_MAJORS, Gap, Header, Part, Recording
 from heliograph.signals.model import Signal, Source
+from heliograph.signals.state_change import KEYS_MAX, changed_key, has_long_pointer
 from heliograph.types import JsonObject
 
 MAGIC = "heliograph_recording"
@@ -226,6 +227,9 @@ class _Reader:
         if self._has_parts or (self._last_seq and signal.seq != self._last_seq + 1):
             raise self._bad(f"signal {signal.seq} is not at its place: signals are in the order of the log, before the parts",
                             "restore the order of the lines")  # fmt: skip
+        if changed_key(signal.name) is not None and has_long_pointer(signal.payload):
+            raise self._bad(f"signal {signal.seq} changes a part of the state by a JSON pointer of more than {KEYS_MAX} keys",
+                            "restore the file from its history")  # fmt: skip
         self._last_seq = signal.seq
         return signal
 

@@ -6,12 +6,15 @@ what is new, not with the whole value (decisions 0145 and 0180).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from heliograph.signals.payload import DEPTH_MAX
 from heliograph.signals.value_parts import Parts, changed_parts, same_items, with_parts
 from heliograph.types import Json, JsonObject
 
 PREFIX, SUFFIX = "state:", ":changed"
+KEYS_MAX = DEPTH_MAX  # of a pointer: no value in a state is deeper
 
 
 def change_payload(before: Json, after: Json) -> JsonObject:
@@ -49,6 +52,13 @@ def is_partial(payload: Any) -> bool:
     return isinstance(payload, dict) and (_from_index(payload) > 0 or _has_parts(payload))
 
 
+def has_long_pointer(payload: Any) -> bool:
+    """Whether a change has a part whose pointer is longer than any value is deep, so that somebody has edited it."""
+    if not isinstance(payload, dict) or payload.get("parts") is not True:
+        return False
+    return any(isinstance(path, str) and path.count("/") > KEYS_MAX for path in _paths(payload))
+
+
 def changed_key(name: str) -> str | None:
     """The key of the state that a signal changes; None for another signal."""
     return name[len(PREFIX) : -len(SUFFIX)] if name.startswith(PREFIX) and name.endswith(SUFFIX) else None
@@ -62,10 +72,18 @@ def _from_index(payload: dict[str, Any]) -> int:
 
 def _has_parts(payload: dict[str, Any]) -> bool:
     """Whether a payload has parts by their pointers. A payload of another origin, whose keys are no pointers, has a whole value."""
-    value, removed = payload.get("value"), payload.get("removed", [])
     return (
         payload.get("parts") is True
-        and isinstance(value, dict)
-        and isinstance(removed, list)
-        and all(isinstance(path, str) and path.startswith("/") for path in (*value, *removed))
+        and isinstance(payload.get("value"), dict)
+        and isinstance(payload.get("removed", []), list)
+        and all(
+            isinstance(path, str) and path.startswith("/") and path.count("/") <= KEYS_MAX for path in _paths(payload)
+        )
     )
+
+
+def _paths(payload: dict[str, Any]) -> Iterator[Any]:
+    """What should be pointers in a payload."""
+    for key in ("value", "removed"):
+        found = payload.get(key)
+        yield from found if isinstance(found, dict | list) else ()

@@ -8,6 +8,7 @@ values whose keys stay, is replaced as a whole, too: its readers expect all of i
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from heliograph.json_numbers import stored_number
@@ -35,13 +36,18 @@ def changed_parts(before: Json, after: Json, path: str = "") -> Parts | None:
 
 
 def with_parts(before: Json, parts: Parts) -> Json:
-    """The value after a change. Objects and lists that change are copied. Of a value that is unknown, it has only the parts."""
-    tree: dict[str, Any] = {}
+    """The value after a change: without what was removed, then with the new parts. Objects and lists that change are copied.
+
+    Of a value that is unknown, it has only the parts. A key that is no index of a list changes nothing in it, nor does a part inside
+    of another new part.
+    """
+    removed: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for path in parts.removed:
-        _branch(tree, path)[tokens_of(path)[-1]] = _REMOVED
+        _branch(removed, path)[tokens_of(path)[-1]] = _REMOVED
     for path, value in parts.changed.items():
-        _branch(tree, path)[tokens_of(path)[-1]] = _Leaf(value)
-    return _with_leaves(before, tree)
+        _branch(changed, path)[tokens_of(path)[-1]] = _Leaf(value)
+    return _with_leaves(_without(before, removed) if removed else before, changed)
 
 
 def same_items(before: list[Json], after: list[Json]) -> int:
@@ -114,24 +120,43 @@ def _branch(tree: dict[str, Any], path: str) -> dict[str, Any]:
     return tree
 
 
+def _without(before: Json, tree: dict[str, Any]) -> Json:
+    """A copy of a value without the leaves of a tree, and without the items that follow a leaf of a list."""
+    if isinstance(before, list):
+        items = list(before)
+        for index, node in _items_of(tree):
+            if node is _REMOVED:
+                del items[index:]
+            elif index < len(items):
+                items[index] = _without(items[index], node)
+        return items
+    if not isinstance(before, dict):
+        return before
+    members = dict(before)
+    for key, node in tree.items():
+        if node is _REMOVED:
+            members.pop(key, None)
+        elif key in members:
+            members[key] = _without(members[key], node)
+    return members
+
+
 def _with_leaves(before: Json, tree: dict[str, Any]) -> Json:
     """A copy of a value with the leaves of a tree."""
     if isinstance(before, list):
         items = list(before)
-        for index in sorted(int(token) for token in tree if is_index(token)):
-            node = tree[str(index)]
-            if node is _REMOVED:
-                del items[index:]
-            else:
-                items[index : index + 1] = [_value_of(items[index] if index < len(items) else None, node)]
+        for index, node in _items_of(tree):
+            items[index : index + 1] = [_value_of(items[index] if index < len(items) else None, node)]
         return items
     members = dict(before) if isinstance(before, dict) else {}
     for key, node in tree.items():
-        if node is _REMOVED:
-            members.pop(key, None)
-        else:
-            members[key] = _value_of(members.get(key), node)
+        members[key] = _value_of(members.get(key), node)
     return members
+
+
+def _items_of(tree: dict[str, Any]) -> list[tuple[int, Any]]:
+    """The branches of a tree at the indexes of a list, in their order. An index has no leading zeros."""
+    return sorted(((int(key), tree[key]) for key in tree if is_index(key) and key == str(int(key))), key=itemgetter(0))
 
 
 def _value_of(before: Json, node: Any) -> Json:
