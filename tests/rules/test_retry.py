@@ -151,9 +151,9 @@ def test_empty_settings_are_those_of_the_specification() -> None:
     found = policy({})
     assert (found.enabled, found.max_attempts, found.strategy, found.jitter) == (True, 3, "exponential", True)
     assert (found.initial_delay_seconds, found.max_delay_seconds) == (1, 30)
-    assert set(RETRYABLE_ERRORS) >= {"TOOL_TIMEOUT", "NETWORK_ERROR", "RATE_LIMITED"} == set(found.retryable_errors) - {
-        "DELEGATION_TIMEOUT", "MODEL_TIMEOUT",
-    }  # fmt: skip
+    assert found.retryable_errors is None
+    assert set(RETRYABLE_ERRORS) - {"DELEGATION_TIMEOUT", "MODEL_TIMEOUT"} == {"TOOL_TIMEOUT", "NETWORK_ERROR", "RATE_LIMITED"}
+    assert all(found.allows(code) for code in RETRYABLE_ERRORS) and not found.allows("TOOL_ERROR")
     assert found == RetryPolicy()
 
 
@@ -259,7 +259,11 @@ def test_policies_of_models_match_names_in_order() -> None:
         (None, True),
         ({"initial_delay_ms": 5}, True),
         (RetryPolicy(5), True),
+        ({"retryable_errors": None}, True),
         (RetryPolicy(retryable_errors=("NETWORK_ERROR",)), False),
+        (RetryPolicy(retryable_errors=RETRYABLE_ERRORS), False),  # named, as in any other order
+        (RetryPolicy(retryable_errors=RETRYABLE_ERRORS[::-1]), False),
+        ({"retryable_errors": list(RETRYABLE_ERRORS)}, False),
         ({"enabled": False}, False),
     ],
 )

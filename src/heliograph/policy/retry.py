@@ -47,8 +47,8 @@ class RetryPolicy:
         waits as long as the original run. max_delay_seconds: the longest delay, after jitter.
     retryable_errors: the codes after which a call is repeated; "recoverable" for every error whose `recoverable` is not false,
         "any" for all errors. A call with CIRCUIT_OPEN is repeated only if the codes contain it. The policy of an agent may also
-        contain classes of exceptions that its function raises. With the default codes, a model call is repeated after every
-        recoverable error.
+        contain classes of exceptions that its function raises. None: TOOL_TIMEOUT, NETWORK_ERROR, RATE_LIMITED,
+        DELEGATION_TIMEOUT and MODEL_TIMEOUT, and for a model call every recoverable error.
     Raises InvalidInput with the JSON pointer of the field.
     """
 
@@ -59,7 +59,7 @@ class RetryPolicy:
     factor: float = 2.0
     jitter: bool = True
     jitter_least: float = 0.0
-    retryable_errors: Retryable = RETRYABLE_ERRORS
+    retryable_errors: Retryable | None = None
     enabled: bool = True
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class RetryPolicy:
         _check("strategy", self.strategy in strategies, f"must be one of {', '.join(strategies)}", self.strategy)
         codes = self.retryable_errors
         is_list = isinstance(codes, tuple) and all(isinstance(code, str) or _is_exception(code) for code in codes)
-        _check("retryable_errors", is_list or codes in ("recoverable", "any"),
+        _check("retryable_errors", is_list or codes in (None, "recoverable", "any"),
                "must be a tuple of codes and classes of exceptions, 'recoverable' or 'any'", codes)  # fmt: skip
 
     @property
@@ -88,8 +88,8 @@ class RetryPolicy:
 
     @property
     def for_model_calls(self) -> RetryPolicy:
-        """The policy for model calls: with the default codes, they are repeated after every recoverable error, as without a policy."""
-        return replace(self, retryable_errors="recoverable") if self.retryable_errors == RETRYABLE_ERRORS else self
+        """The policy for model calls: if it names no codes, they are repeated after every recoverable error, as without a policy."""
+        return replace(self, retryable_errors="recoverable") if self.retryable_errors is None else self
 
     def at_most(self, retries: int) -> RetryPolicy:
         """Return the policy with at most this number of retries: of two limits, the smaller one counts."""
@@ -106,9 +106,10 @@ class RetryPolicy:
 
         error: the exception itself, where it is at hand.
         """
-        if isinstance(self.retryable_errors, tuple):
-            return code in self.retryable_errors or isinstance(error, self.exceptions)
-        return code != CIRCUIT_OPEN and (is_recoverable or self.retryable_errors == "any")
+        codes = RETRYABLE_ERRORS if self.retryable_errors is None else self.retryable_errors
+        if isinstance(codes, tuple):
+            return code in codes or isinstance(error, self.exceptions)
+        return code != CIRCUIT_OPEN and (is_recoverable or codes == "any")
 
     def delay_seconds(self, retry: int, key: str, retry_after_seconds: float = 0.0) -> float:
         """Return the seconds before retry number `retry`, counted from 1.
@@ -171,11 +172,10 @@ def retry_policy(
 
 def policy_of(settings: RetrySettings, path: str) -> RetryPolicy:
     """Return the policy of validated settings. Raises InvalidInput for values out of range."""
-    codes = RETRYABLE_ERRORS if settings.retryable_errors is None else settings.retryable_errors
     try:
         return RetryPolicy(
             settings.attempts, settings.strategy, settings.first_delay_ms / 1000, settings.max_delay_ms / 1000,
-            settings.factor, settings.jitter, retryable_errors=codes, enabled=settings.enabled,
+            settings.factor, settings.jitter, retryable_errors=settings.retryable_errors, enabled=settings.enabled,
         )  # fmt: skip
     except InvalidInput as error:
         key = _WIRE_KEYS[(error.path or "/").removeprefix("/")]
