@@ -68,6 +68,7 @@ class TextPiece(str):
 
     offset: the characters before it in the text of its model call. Where it is 0, a text begins: the first one, the next one after tool calls,
     or the same one again, after a crash or a failure of the model. In the last case, the unfinished text before it is obsolete.
+    A copy and a pickle have the offset, too. `str(piece)` is a plain `str`: pass it to libraries that accept no subclass, such as msgspec.
     """
 
     offset: int
@@ -76,6 +77,9 @@ class TextPiece(str):
         piece = super().__new__(cls, content)
         piece.offset = offset
         return piece
+
+    def __getnewargs__(self) -> tuple[str, int]:
+        return str(self), self.offset
 
 
 class PendingReply:
