@@ -68,6 +68,17 @@ def test_invalid_line_of_a_pipe_is_an_error_and_the_next_lines_are_answered(tmp_
         assert [line[:7] for line in talked.stderr.decode().splitlines()] == ["error: "] * 3, talked.stderr
 
 
+def test_stop_of_a_session_without_a_turn_names_the_application_whose_worker_ends_it(
+    tmp_path: Path, database_url: str
+) -> None:
+    shell = Shell(tmp_path, database_url)
+    (tmp_path / "chat.py").write_text(CHAT)
+    assert _chat(shell, "Hello\n", "anna").returncode == 0
+    for _ in range(2):
+        stopped = shell.helio("run", "stop", "anna")
+        assert stopped.stdout == "run anna is stopping; it has no open turn, so a worker of chat ends it\n"
+
+
 async def test_reply_that_begins_again_is_printed_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     class Pending:
         async def __aiter__(self) -> AsyncIterator[TextPiece]:

@@ -123,3 +123,29 @@ async def test_closed_session_takes_no_more_messages_and_waits_for_its_reaction(
     (said,) = await kernel.rows("signal_log", "*", "name = 'workflow:terminating'")
     assert said["payload"] == {"reason": "closed", "actor": "ann"}
     assert (await kernel.claim_one())["turn_id"] == "turn_1"  # it answers the messages that it has
+
+
+@pytest.mark.proves("P-53")
+@pytest.mark.parametrize("mode", ["graceful", "force", "close"])
+async def test_stop_or_close_ends_a_session_that_an_earlier_version_left_open(kernel: Kernel, mode: str) -> None:
+    await kernel.start("run_a", ["writer"], {})
+    # as the stop of a session without a turn left it: its signal waited for no reaction
+    await kernel.connection.execute(
+        """update heliograph.runs set status = 'terminating', stop_reason = 'enough',
+               memory = '{"session": "open", "stopped_by": "enough", "is_canceled": true}'
+            where project_id = $1""",
+        kernel.project,
+    )
+    before = await kernel.run("run_a")
+    for _ in range(2):  # a second call has no effect, because the reaction is pending
+        assert await kernel.stop("run_a", mode, actor="ann") == {"run_id": "run_a", "outcome": "stopping"}
+    run = await kernel.run("run_a")
+    assert (run["status"], run["memory"], run["stop_reason"]) == ("terminating", before["memory"], "enough")
+    assert (run["version"], run["pending_reactions"]) == (before["version"] + 1, 1)
+    (said,) = await kernel.rows("signal_log", "*", "name = 'workflow:terminating'")
+    assert said["payload"] == {"reason": "closed" if mode == "close" else "external_signal", "actor": "ann"}
+    (pending,) = await kernel.pending()
+    assert [signal["name"] for signal in pending["signals"]] == ["workflow:terminating"]
+    end = {"name": "workflow:end", "parent": f"sig_run_a_{said['seq']}", "payload": {}}
+    await kernel.react("run_a", run["version"], end, status="ended", outcome="canceled")
+    assert (await kernel.stop("run_a", mode))["outcome"] == "already_done"

@@ -116,7 +116,7 @@ def _note_stop(tx: Transaction, turn: Row, item: Any, reason: str, status: str) 
 
 
 def _stop_run(tx: Transaction, item: Any) -> Row:
-    run_id, reason, actor = (get_text(item, key) for key in ("run_id", "reason", "actor"))
+    run_id, reason = (get_text(item, key) for key in ("run_id", "reason"))
     run = tx.tables.runs.get(run_id)
     if run is None or run_id is None:
         return {"outcome": "unknown_run"}
@@ -126,11 +126,9 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
         return _close_session(tx, run, item)
     reason = "external_signal" if reason is None else reason
     was_running = run["status"] == "running"
-    if was_running:
-        payload = {"reason": reason} | ({} if actor is None else {"actor": get_raw(item, "actor")})
+    if was_running or _is_left_open(run):
         is_idle = get_text(run["memory"], "session") == "open" and run["open_turns"] == 0
-        log(tx, run_id, None, [{"name": "workflow:terminating", "parent": root_id(tx.tables, run_id), "payload": payload,
-                                **({"is_pending": True} if is_idle else {})}])  # fmt: skip
+        _log_terminating(tx, run_id, reason, item, is_pending=is_idle)
     if was_running or run["stop_reason"] is None:
         memory, why = run["memory"], run["stop_reason"]
         if not j.has(memory, "stopped_by"):
@@ -143,13 +141,24 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
     return {"outcome": "stopping"}
 
 
+def _is_left_open(run: Row) -> bool:
+    is_stopped = run["status"] == "terminating" and get_text(run["memory"], "session") == "open"
+    return bool(is_stopped and run["open_turns"] == run["pending_reactions"] == 0)
+
+
+def _log_terminating(tx: Transaction, run_id: str, reason: str, item: Any, *, is_pending: bool) -> None:
+    actor = {} if get_text(item, "actor") is None else {"actor": get_raw(item, "actor")}
+    log(tx, run_id, None, [{"name": "workflow:terminating", "parent": root_id(tx.tables, run_id),
+                            "payload": {"reason": reason} | actor, **({"is_pending": True} if is_pending else {})}])  # fmt: skip
+
+
 def _close_session(tx: Transaction, run: Row, item: Any) -> Row:
     if get_text(run["memory"], "session") is None:
         return {"outcome": "no_session"}
-    if run["status"] == "running":
-        actor = {} if get_text(item, "actor") is None else {"actor": get_raw(item, "actor")}
-        log(tx, run["run_id"], None, [{"name": "workflow:terminating", "parent": root_id(tx.tables, run["run_id"]),
-                                       "is_pending": True, "payload": {"reason": "closed"} | actor}])  # fmt: skip
+    was_running = run["status"] == "running"
+    if was_running or _is_left_open(run):
+        _log_terminating(tx, run["run_id"], "closed", item, is_pending=True)
+    if was_running:
         tx.update(tx.tables.runs, run, status="terminating", memory=j.joined(run["memory"], {"session": "closed"}),
                   updated_at=tx.now)  # fmt: skip
     return {"outcome": "stopping"}

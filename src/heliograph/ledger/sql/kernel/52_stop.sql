@@ -40,7 +40,8 @@ end $$;
 
 -- stop_runs: stop runs. A stopped run wakes no more agents. The outbox delivers the stops of its open turns, each in
 --   its own transaction. The reaction to the last one ends the run as canceled. A session without a turn ends by the
---   reaction to its workflow:terminating.
+--   reaction to its workflow:terminating. A further stop or close logs that again if an earlier version left such a
+--   session open.
 --   p_items: [{run_id, mode, grace_seconds, reason, actor}], see stop. Of two stops of one run, 'force' wins. mode
 --   'close' is for sessions: the run takes no more messages, answers those that it has, and ends as success.
 --   Returns [{run_id, outcome}] in the order of p_items. 'stopping'. 'already_done' with run_outcome. 'unknown_run'.
@@ -172,12 +173,10 @@ begin
         return jsonb_build_object('outcome', 'already_done', 'run_outcome', v_run.outcome);
     elsif p_item ->> 'mode' = 'close' then
         return heliograph._close_session(p_project, v_run, p_item, p_now);
-    elsif v_run.status = 'running' then
-        perform heliograph._log(p_project, v_run.run_id, null, jsonb_build_array(jsonb_build_object(
-            'name', 'workflow:terminating', 'parent', heliograph._root_id(p_project, v_run.run_id), 'payload',
-            jsonb_build_object('reason', v_reason) || jsonb_strip_nulls(jsonb_build_object('actor',
-                    p_item -> 'actor'))) || case when v_run.memory ->> 'session' = 'open' and v_run.open_turns = 0
-                                                 then jsonb '{"is_pending": true}' else '{}' end), p_now);
+    elsif v_run.status = 'running' or heliograph._is_left_open(v_run) then
+        perform heliograph._log_terminating(
+            p_project, v_run.run_id, v_reason, p_item,
+            case when v_run.memory ->> 'session' = 'open' and v_run.open_turns = 0 then true end, p_now);
     end if;
     update heliograph.runs
        set status = 'terminating', stop_reason = coalesce(stop_reason, v_reason), version = version + 1,
@@ -190,6 +189,27 @@ begin
     return jsonb_build_object('outcome', 'stopping');
 end $$;
 
+-- _is_left_open: whether a session is stopped, and nothing will end it: it has no turn and no pending reaction. Earlier
+--   versions left a session so that was stopped while it had no turn. A new workflow:terminating ends it.
+create function heliograph._is_left_open(p_run heliograph.runs) returns boolean
+    language sql immutable as $$
+    select p_run.status = 'terminating' and coalesce(p_run.memory ->> 'session' = 'open', false)
+           and p_run.open_turns = 0 and p_run.pending_reactions = 0
+$$;
+
+-- _log_terminating: log that a run is stopped or closed, with the actor of the item. p_is_pending: the signal waits for
+--   a reaction, which ends the run if it has no turn.
+--   The caller holds the run.
+create function heliograph._log_terminating(
+    p_project text, p_run_id text, p_reason text, p_item jsonb, p_is_pending boolean, p_now timestamptz
+) returns void language plpgsql as $$
+begin
+    perform heliograph._log(p_project, p_run_id, null, jsonb_build_array(
+        jsonb_build_object('name', 'workflow:terminating', 'parent', heliograph._root_id(p_project, p_run_id), 'payload',
+            jsonb_build_object('reason', p_reason) || jsonb_strip_nulls(jsonb_build_object('actor', p_item -> 'actor')))
+        || case when p_is_pending then jsonb '{"is_pending": true}' else '{}' end), p_now);
+end $$;
+
 -- _close_session: let a session end once it has answered the messages that it has. The signal waits for a reaction,
 --   which ends the run if it has no turn.
 --   The caller holds the run.
@@ -199,14 +219,11 @@ create function heliograph._close_session(
 begin
     if p_run.memory ->> 'session' is null then
         return '{"outcome": "no_session"}';
-    elsif p_run.status = 'running' then
-        perform heliograph._log(p_project, p_run.run_id, null, jsonb_build_array(jsonb_build_object(
-            'name', 'workflow:terminating', 'parent', heliograph._root_id(p_project, p_run.run_id), 'is_pending', true,
-            'payload', '{"reason": "closed"}' || jsonb_strip_nulls(jsonb_build_object('actor', p_item -> 'actor')))),
-            p_now);
+    elsif p_run.status = 'running' or heliograph._is_left_open(p_run) then
+        perform heliograph._log_terminating(p_project, p_run.run_id, 'closed', p_item, true, p_now);
         update heliograph.runs
            set status = 'terminating', memory = memory || '{"session": "closed"}', updated_at = p_now
-         where project_id = p_project and run_id = p_run.run_id;
+         where project_id = p_project and run_id = p_run.run_id and status = 'running';
     end if;
     return '{"outcome": "stopping"}';
 end $$;
