@@ -154,7 +154,8 @@ def test_empty_settings_are_those_of_the_specification() -> None:
     assert found.retryable_errors is None
     of_spec = {"TOOL_TIMEOUT", "NETWORK_ERROR", "RATE_LIMITED"}
     assert set(RETRYABLE_ERRORS) == of_spec | {"DELEGATION_TIMEOUT", "MODEL_TIMEOUT"}
-    assert all(found.allows(code) for code in RETRYABLE_ERRORS) and not found.allows("TOOL_ERROR")
+    assert all(found.allows(code) for code in RETRYABLE_ERRORS)
+    assert not found.allows("TOOL_ERROR")
     assert found == RetryPolicy()
 
 

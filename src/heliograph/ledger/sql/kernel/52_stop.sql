@@ -205,8 +205,10 @@ create function heliograph._log_terminating(
 ) returns void language plpgsql as $$
 begin
     perform heliograph._log(p_project, p_run_id, null, jsonb_build_array(
-        jsonb_build_object('name', 'workflow:terminating', 'parent', heliograph._root_id(p_project, p_run_id), 'payload',
-            jsonb_build_object('reason', p_reason) || jsonb_strip_nulls(jsonb_build_object('actor', p_item -> 'actor')))
+        jsonb_build_object(
+            'name', 'workflow:terminating', 'parent', heliograph._root_id(p_project, p_run_id),
+            'payload', jsonb_build_object('reason', p_reason)
+                       || jsonb_strip_nulls(jsonb_build_object('actor', p_item -> 'actor')))
         || case when p_is_pending then jsonb '{"is_pending": true}' else '{}' end), p_now);
 end $$;
 
