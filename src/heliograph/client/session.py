@@ -78,8 +78,8 @@ class TextPiece(str):
         piece.offset = offset
         return piece
 
-    def __getnewargs__(self) -> tuple[str, int]:
-        return str(self), self.offset
+    def __reduce__(self) -> tuple[type[TextPiece], tuple[str, int]]:
+        return type(self), (str(self), self.offset)
 
 
 class PendingReply:
