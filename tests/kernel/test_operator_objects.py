@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import asyncpg
 import pytest
 
 from heliograph.errors import Conflict
-from heliograph.ledger.install import install, read_state
+from heliograph.ledger.install import Migration, install, migrations, read_state
+from heliograph.ledger.operator_objects import DROPPED, TABLE
 from tests.kernel.test_changing_columns import MOVED
 from tests.kernel.test_install import install_before
 
@@ -30,6 +33,45 @@ CREATED = {
         "grant select (status, created_at) on heliograph.runs to public",
         "migration 0061 would drop grants on column status of table heliograph.runs",
     ),
+    "unique constraint": (
+        "alter table heliograph.agent_turns add constraint one_deliverable unique (deliverable_card_id)",
+        "migration 0061 would drop constraint one_deliverable on table heliograph.agent_turns",
+    ),
+}  # fmt: skip
+
+# objects of a column that 0068 drops, and of the table that 0067 drops
+CREATED_LATER = {
+    "index": (68, "create index mine on heliograph.agent_inbox (agent_id)", "index heliograph.mine"),
+    "index of an expression": (68, "create index mine on heliograph.agent_inbox (lower(agent_id))", "index heliograph.mine"),
+    "partial index": (
+        68, "create index mine on heliograph.agent_inbox (status) where payload_card_id is null", "index heliograph.mine",
+    ),
+    "statistics": (
+        68, "create statistics public.st (dependencies) on agent_id, message_type from heliograph.agent_inbox", "statistics object public.st",
+    ),
+    "check": (
+        68, "alter table heliograph.agent_inbox add constraint mine check (agent_id <> '') not valid",
+        "constraint mine on table heliograph.agent_inbox",
+    ),
+    "column grant": (
+        68, "grant select (agent_id) on heliograph.agent_inbox to public", "grants on column agent_id of table heliograph.agent_inbox",
+    ),
+    "index of a table": (67, "create index mine on heliograph.execution_edges (run_id)", "index heliograph.mine"),
+    "check of a table": (
+        67, "alter table heliograph.execution_edges add constraint mine check (edge_id > 0)", "constraint mine on table heliograph.execution_edges",
+    ),
+    "trigger of a table": (
+        67, "create function public.seen() returns trigger language plpgsql as $$ begin return new; end $$;"
+        " create trigger seen after insert on heliograph.execution_edges for each row execute function public.seen()",
+        "trigger seen on table heliograph.execution_edges",
+    ),
+    "rule of a table": (
+        67, "create rule unseen as on delete to heliograph.execution_edges do instead nothing",
+        "rule unseen on table heliograph.execution_edges",
+    ),
+    "grant of a table": (
+        67, "grant select on heliograph.execution_edges to public", "grants on table heliograph.execution_edges",
+    ),
 }  # fmt: skip
 
 
@@ -45,3 +87,52 @@ async def test_migration_of_columns_names_what_an_operator_has_created(
         await install(connection)
     assert raised.value.code == "schema_in_use"
     assert (await read_state(connection)).installed < MOVED
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("kind", CREATED_LATER)
+async def test_migration_that_drops_names_what_an_operator_has_created(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    version, statement, message = CREATED_LATER[kind]
+    await install_before(version, connection, monkeypatch)
+    await connection.execute(statement)
+    with pytest.raises(
+        Conflict, match=f"migration {version:04d} would drop {message}. Drop what your programs have created"
+    ) as raised:
+        await install(connection)
+    assert raised.value.code == "schema_in_use"
+    assert (await read_state(connection)).installed < version
+
+
+@pytest.mark.more
+async def test_index_and_check_of_an_operator_survive_a_migration_that_moves_their_columns(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await install_before(MOVED, connection, monkeypatch)
+    await connection.execute("create index mine on heliograph.agent_inbox (status, consumed_at)")
+    await connection.execute("alter table heliograph.runs add constraint mine check (version >= 0)")
+    await install(connection)
+    assert await connection.fetchval("select to_regclass('heliograph.mine') is not null")
+    assert await connection.fetchval("select count(*) from pg_constraint where conname = 'mine'") == 1
+
+
+def test_list_has_each_column_and_table_that_a_migration_drops() -> None:
+    recent = [each for each in migrations() if each.version > 60]
+    found = {each.version: _dropped(each) for each in recent}
+    listed = {version: {t: set(c.split()) for t, c in tables.items()} for version, tables in DROPPED.items()}
+    assert {version: tables for version, tables in found.items() if tables} == listed
+
+
+def _dropped(migration: Migration) -> dict[str, set[str]]:
+    """The columns and tables that a migration drops; those that 0061 moves, from the list that it has itself."""
+    sql = re.sub(r"--[^\n]*", "", migration.sql)
+    found = {table: {TABLE} for table in re.findall(r"drop table (?:if exists )?heliograph\.(\w+)", sql)}
+    if migration.version == MOVED:
+        lists = re.findall(r"'heliograph\.(\w+)'(?:::regclass)?,\s*'\{([\w,]+)\}'", re.sub(r"'\s*\n\s*'", "", sql))
+        return {table: set(columns.split(",")) for table, columns in lists}
+    for table, changes in re.findall(r"alter table (?:only )?heliograph\.(\w+)([^;]*)", sql):
+        if columns := set(re.findall(r"drop column (?:if exists )?(\w+)", changes)):
+            found[table] = found.get(table, set()) | columns
+    assert sum(map(len, found.values())) == len(re.findall(r"drop (?:column|table)\b", sql)), migration.name
+    return found

@@ -9,8 +9,10 @@ from heliograph.errors import Conflict
 
 DEPENDENT = "2BP01"  # dependent_objects_still_exist: the detail of the error names the objects
 
-# the columns that a migration moves, by table: PostgreSQL drops the statistics and grants of a column with it, without an error
-_MOVED: Mapping[int, Mapping[str, str]] = {
+TABLE = "*"  # in place of columns: the whole table
+
+# What a migration drops, by table. PostgreSQL drops what belongs to a column or a table with it, without an error.
+DROPPED: Mapping[int, Mapping[str, str]] = {
     61: {
         "runs": "state version signal_seq updated_at ended_at open_turns pending_reactions activations status outcome memory",
         "agent_state_head": (
@@ -20,31 +22,47 @@ _MOVED: Mapping[int, Mapping[str, str]] = {
         "agent_inbox": "turn_epoch status consumed_at",
         "turn_waiting_tools": "resolved_at resolved_position state status result_card_id",
     },
+    67: {"execution_edges": TABLE},
+    68: {"agent_inbox": "agent_id payload_card_id"},
 }  # fmt: skip
+_CREATES_AGAIN = 61  # it moves columns: indexes and check constraints are created again, whoever created them first
+_OURS = ("execution_edges_pkey",)
 
+# A name of null stands for the whole table. Not-null constraints belong to their columns.
 _LOST = """
-with moved as (
-    select a.attrelid, a.attnum, a.attname, a.attacl
+with dropped as (
+    select c.oid as relation, c.relowner, c.relacl, a.attnum
       from rows from (unnest($1::text[]), unnest($2::text[])) m (relation, name)
-      join pg_attribute a on a.attrelid = to_regclass('heliograph.' || m.relation) and a.attname = m.name and not a.attisdropped)
-select distinct pg_describe_object('pg_statistic_ext'::regclass, s.oid, 0)
-  from pg_statistic_ext s join moved m on m.attrelid = s.stxrelid and m.attnum = any (s.stxkeys)
+      join pg_class c on c.oid = to_regclass('heliograph.' || m.relation)
+      left join pg_attribute a on a.attrelid = c.oid and a.attname = m.name and not a.attisdropped
+     where m.name is null or a.attnum is not null)
+select pg_describe_object(d.classid, d.objid, 0)
+  from pg_depend d
+  join dropped m on d.refclassid = 'pg_class'::regclass and d.refobjid = m.relation and coalesce(m.attnum, d.refobjsubid) = d.refobjsubid
+  left join pg_constraint c on d.classid = 'pg_constraint'::regclass and c.oid = d.objid
+  left join pg_class i on d.classid = 'pg_class'::regclass and i.oid = d.objid and i.relkind = 'i'
+  left join pg_trigger t on d.classid = 'pg_trigger'::regclass and t.oid = d.objid
+ where d.deptype = 'a' and coalesce(c.conname, i.relname, '') <> all ($3::text[])
+   and (d.classid in ('pg_statistic_ext'::regclass, 'pg_rewrite'::regclass) or not t.tgisinternal
+        or i.relname is not null and not $4 or c.contype <> 'n' and not (c.contype = 'c' and $4))
 union
-select distinct pg_describe_object(d.classid, d.objid, d.objsubid)
-  from pg_depend d join moved m on d.refclassid = 'pg_class'::regclass and d.refobjid = m.attrelid and d.refobjsubid = m.attnum
- where d.classid = 'pg_statistic_ext'::regclass
+select format('grants on column %s of table %s', a.attname, a.attrelid::regclass)
+  from dropped m join pg_attribute a on a.attrelid = m.relation and a.attnum = coalesce(m.attnum, a.attnum) where a.attacl is not null
 union
-select format('grants on column %s of table %s', m.attname, m.attrelid::regclass) from moved m where m.attacl is not null
+select format('grants on table %s', m.relation::regclass)
+  from dropped m cross join aclexplode(m.relacl) g left join pg_roles r on r.oid = g.grantee
+ where m.attnum is null and g.grantee <> m.relowner and (r.rolname ~ '^heliograph_') is not true
  order by 1"""
 
 
 async def reject_lost_objects(connection: Any, version: int) -> None:
-    """Raise Conflict (`schema_in_use`) if a migration would drop statistics or grants of an operator with the columns that it moves."""
-    moved = [(table, name) for table, names in _MOVED.get(version, {}).items() for name in names.split()]
-    if not moved:
+    """Raise Conflict (`schema_in_use`) if a migration would drop objects or grants of an operator with its columns and tables."""
+    dropped = [(table, name) for table, names in DROPPED.get(version, {}).items() for name in names.split()]
+    if not dropped:
         return
-    tables, names = zip(*moved, strict=True)
-    lost = [row[0] for row in await connection.fetch(_LOST, tables, names)]
+    tables = [table for table, _ in dropped]
+    columns = [None if name == TABLE else name for _, name in dropped]
+    lost = [row[0] for row in await connection.fetch(_LOST, tables, columns, _OURS, version == _CREATES_AGAIN)]
     if lost:
         raise in_use(f"migration {version:04d} would drop {', '.join(lost)}")
 
