@@ -15,7 +15,7 @@
 --   raises: see _enter; 22023 for arrays of the wrong shape, and for an invalid run, agent, turn, context or
 --           recording; 23514 for a reaction that the tables reject, or for the name of a recording without 1 to 200
 --           bytes; 23503 for a reaction that wakes an agent which the run lacks, 23505 for one with a turn id that is
---           taken
+--           taken, or for a value that a unique index of an operator has already
 --   locks:  the runs that are forked and their turns, against prune; the new runs in ascending id; no other
 --           transaction can see their heads yet
 create function heliograph.start_runs(
@@ -72,13 +72,14 @@ end $$;
 -- _insert_runs: write the rows of runs that are neither rejected nor known. Returns these runs.
 --   It inserts without `on conflict`, which writes a further record to the log for each row. If another caller creates
 --   one of the runs at the same moment, nothing is written, and the next attempt sees that run.
---   raises: 40001 for such a run in a transaction that does not see it
+--   raises: 40001 for such a run in a transaction that does not see it; 23505 for a unique index of an operator
 --   locks:  the new runs in ascending id
 create function heliograph._insert_runs(
     p_project text, p_runs heliograph.new_run[], p_rejections jsonb[], p_now timestamptz
 ) returns heliograph.new_run[] language plpgsql as $$
 declare
     v_new heliograph.new_run[];
+    v_constraint text;
 begin
     loop
         v_new := array(
@@ -93,7 +94,10 @@ begin
             perform heliograph._write_runs(p_project, v_new, p_now);
             return v_new;
         exception when unique_violation then
-            if current_setting('transaction_isolation') <> 'read committed' then
+            get stacked diagnostics v_constraint = constraint_name;
+            if v_constraint is distinct from 'runs_pkey' then
+                raise;  -- of an index that an operator has created: no attempt would succeed
+            elsif current_setting('transaction_isolation') <> 'read committed' then
                 raise exception using errcode = '40001', message = 'another transaction has created one of these runs';
             end if;
         end;
