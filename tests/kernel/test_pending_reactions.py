@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import asyncpg
 import pytest
 
@@ -172,6 +174,29 @@ async def test_unstorable_reaction_commits_nothing_and_is_counted(
     assert await kernel.everything() == counted(before, "run_a")
     (pending,) = await kernel.pending()
     assert pending["rejections"] == 1
+
+
+@pytest.mark.proves("K23")
+@pytest.mark.parametrize("activations", [None, {}, 5, "x", True], ids=str)
+async def test_activations_that_are_no_array_are_rejected_with_their_item_alone(
+    kernel: Kernel, activations: Any
+) -> None:
+    for name in "ab":
+        await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, ttl_seconds=10)
+    kernel.wait(10)
+    await kernel.sweep("expired")
+    wrong, right = await kernel.pending()
+    items = [
+        {"run_id": each["run"]["run_id"], "signals": signals, "version": each["run"]["version"], "reaction": reaction}
+        for each, signals, reaction in (
+            (wrong, [], {"activations": activations}),
+            (right, [draft("workflow:end", "sig_run_b_3")], {"status": "ended", "outcome": "failed"}),
+        )
+    ]
+    answers = await kernel.call("react", items)
+    assert [(each["outcome"], each.get("code")) for each in answers] == [("rejected", "22023"), ("ok", None)]
+    (pending,) = await kernel.pending()
+    assert (pending["run"]["run_id"], pending["rejections"]) == ("run_a", 1)
 
 
 @pytest.mark.proves("K23", "K25")

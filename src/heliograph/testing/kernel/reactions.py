@@ -87,21 +87,20 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
 
 
 def activated(items: Any) -> None:
-    """`_activated`: read before anything else, to lock the heads. Raises 22023."""
+    """Read the activations of endings before anything else, like `_check_reactions`. Raises 22023 unless they are arrays."""
     for item in j.elements(items):
         j.elements(get(get(item, "reaction"), "activations"))
 
 
 def react(tx: Transaction, items: Any) -> list[Row]:
     """Commit reactions that workers have computed, unless the run has changed since. Bug: react_unguarded."""
-    activated(items)
     limited, answer = limits(tx), []
     for item in j.elements(items):
         run_id = get_text(item, "run_id")
         run = tx.tables.runs.get(run_id)
         verdict, awake = {"outcome": "conflict"}, list[str]()
         version = j.get_whole(item, "version")
-        wrong = wrong_keys(React, item)
+        wrong = wrong_keys(React, item) or _wrong_activations(get(item, "reaction"))
         if wrong is not None:
             verdict = rejection("22023", wrong)
         elif (
@@ -124,6 +123,12 @@ def react(tx: Transaction, items: Any) -> list[Row]:
             tx.set(run, rejections=run["rejections"] + 1)
         answer.append({"run_id": run_id, **bells(tx, awake), **verdict})
     return answer
+
+
+def _wrong_activations(reaction: Any) -> str | None:
+    """Return the problem of activations that are no array."""
+    woken = get(reaction, "activations")
+    return None if woken is ABSENT or isinstance(woken, list) else "p_items[].reaction.activations is an array"
 
 
 def _pay(tx: Transaction, run: Row, item: Any) -> tuple[Row, list[str]]:

@@ -201,7 +201,7 @@ create function heliograph._is_usual_reaction(p_reaction jsonb) returns boolean
 $$;
 
 -- _wrong_commit: null, or the problem of an item with a reaction and a recording: an unknown key in one of them or in
---   an activation, or a value of another type.
+--   an activation, or a value of another type. Activations of null are of another type, too.
 create function heliograph._wrong_commit(p_reaction jsonb, p_recording jsonb) returns text
     language plpgsql immutable as $$
 declare
@@ -215,6 +215,9 @@ begin
         v_wrong := coalesce(
             heliograph._wrong_type('p_items[]', jsonb_build_object('reaction', p_reaction), 'reaction', 'object'),
             v_wrong, heliograph._wrong_reaction('p_items[].reaction', p_reaction));
+    end if;
+    if jsonb_typeof(v_activations) <> 'array' then
+        return coalesce(v_wrong, heliograph._other_type('p_items[].reaction', p_reaction, 'activations', 'array'));
     end if;
     for m in 0 .. coalesce(jsonb_array_length(v_activations), 0) - 1 loop
         v_wrong := coalesce(v_wrong, heliograph._wrong_activation('p_items[]', v_activations -> m));

@@ -222,14 +222,15 @@ begin
                  then 'message_type must be turn or ui_action' end);
 end $$;
 
--- _activated: the heads that reactions of these runs wake.
+-- _activated: the heads that reactions of these runs wake. Activations that are no array wake none: react judges them
+--   later, with their item.
 create function heliograph._activated(p_run_ids text[], p_reactions jsonb[]) returns text[]
     language plpgsql immutable as $$
 declare
     v_agents text[] := '{}';
 begin
     for n in 1 .. cardinality(p_reactions) loop
-        if jsonb_array_length(p_reactions[n] -> 'activations') > 0 then
+        if jsonb_typeof(p_reactions[n] -> 'activations') = 'array' and p_reactions[n] -> 'activations' <> '[]' then
             v_agents := v_agents || array(select p_run_ids[n] || '/' || (a ->> 'agent')
                                             from jsonb_array_elements(p_reactions[n] -> 'activations') a);
         end if;
