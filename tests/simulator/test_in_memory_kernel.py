@@ -84,6 +84,24 @@ def test_depth_of_a_task_from_elsewhere_has_the_same_effect_in_both_kernels(
     assert (answers[0][0][0] == "answered") is (depth not in (10**12, "x"))
 
 
+@pytest.mark.parametrize("activations", [None, {}, 5, "x", True, [5], [None]], ids=str)
+def test_wrong_activations_of_a_reaction_have_the_same_effect_in_both_kernels(
+    in_memory: InMemoryKernel, real: PostgresBackend, activations: Any
+) -> None:
+    now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+    run = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"],
+           "signals": [{"name": "workflow:start"}], "reaction": {}}  # fmt: skip
+    item = {"run_id": "run_1", "version": 1, "signals": [], "reaction": {"activations": activations}}
+    answers = []
+    for backend in (in_memory, real):
+        backend.reset()
+        backend.call("start_runs", ("p", [run]), now)
+        (answer,) = backend.call("react", ("p", [item]), now)
+        answers.append((answer["outcome"], answer["code"], backend.dump("p")["runs"][0]["rejections"]))
+    assert answers == [("rejected", "22023", 1)] * 2
+    assert stored(in_memory, "p") == stored(real, "p")
+
+
 def test_projects_are_isolated_in_the_in_memory_kernel(in_memory: InMemoryKernel) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"],
