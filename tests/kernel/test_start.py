@@ -65,17 +65,19 @@ async def test_repeated_start_is_a_duplicate_and_changes_nothing(kernel: Kernel)
 
 async def test_value_that_a_unique_index_of_an_operator_has_already_is_an_error(kernel: Kernel) -> None:
     """Only a run that another caller creates at the same moment is tried again: the call would never end."""
-    await kernel.connection.execute(
-        "create unique index mine on heliograph.runs (callback_url); set statement_timeout = '5s'"
-    )
     first, second = (
         run_item(name, ["writer"], {f"turn_{name}": "writer"}) | {"callback_url": "https://a.example/end"}
         for name in ("run_a", "run_b")
     )
-    await kernel.call("start_runs", [first])
-    with pytest.raises(asyncpg.UniqueViolationError, match="mine"):
-        await kernel.call("start_runs", [second])
-    (answer,) = await kernel.call("start_runs", [first])
+    await kernel.connection.execute("create unique index mine on heliograph.runs (callback_url)")
+    try:
+        await kernel.connection.execute("set statement_timeout = '5s'")
+        await kernel.call("start_runs", [first])
+        with pytest.raises(asyncpg.UniqueViolationError, match="mine"):
+            await kernel.call("start_runs", [second])
+        (answer,) = await kernel.call("start_runs", [first])
+    finally:  # other tests share the database
+        await kernel.connection.execute("reset statement_timeout; drop index heliograph.mine")
     assert answer["outcome"] == "duplicate"
     assert [row["run_id"] for row in await kernel.rows("runs", "run_id")] == ["run_a"]
 

@@ -109,7 +109,7 @@ async def test_message_is_sent_although_the_trace_of_its_run_cannot_be_read(
         raise AssertionError
 
     monkeypatch.setattr(Reader, "trace_of_run", hangs)
-    monkeypatch.setattr("heliograph.client.client._TRACE_SECONDS", 0.05)
+    monkeypatch.setattr("heliograph.client.message_client._TRACE_SECONDS", 0.05)
     run_id = f"{rig.runtime.settings.project}-frozen"
     with traced(rig) as (receiver, export):
         await sent(rig, rig.client, run_id, f"turn_{run_id}")
