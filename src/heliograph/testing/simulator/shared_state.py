@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,8 @@ from heliograph.world.seam import BellKey
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 _BEGINNING = microseconds(BEGINNING)
+
+_WHOLE = re.compile(r"(?<=[0-9])\.0(?=[,}\]])")  # a column of PostgreSQL writes 60 where the in-memory kernel has 60.0
 
 
 class Judge(Protocol):
@@ -86,7 +89,7 @@ class Stage:
         return BEGINNING + timedelta(microseconds=self.micros)
 
     def record(self, who: str, what: str) -> None:
-        line = f"{self.micros / 1e6:.6f} {who} {what}"
+        line = f"{self.micros / 1e6:.6f} {who} {_WHOLE.sub('', what)}"
         self._hash.update(line.encode())
         if self._keeps_trace:
             self.log.append(line)
