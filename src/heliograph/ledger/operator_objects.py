@@ -25,7 +25,8 @@ DROPPED: Mapping[int, Mapping[str, str]] = {
     67: {"execution_edges": TABLE},
     68: {"agent_inbox": "agent_id payload_card_id"},
 }  # fmt: skip
-_CREATES_AGAIN = 61  # it moves columns: indexes and check constraints are created again, whoever created them first
+# This migration moves columns. It creates their indexes and checks again, also those of an operator.
+_CREATES_AGAIN = 61
 _OURS = ("execution_edges_pkey",)
 
 # A name of null stands for the whole table. Not-null constraints belong to their columns.
