@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
@@ -121,13 +121,14 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """The end of a reply: its whole text, its validated output or its tool calls, and its cost.
+    """The end of a reply: its whole text, its validated output or its tool calls, and its cost. Only the text may be positional.
 
     cost_usd: the provider's price; None if unknown. raw: see AssistantMessage.
     is_cut: the provider truncated the reply at the length limit.
     """
 
     text: str
+    _: KW_ONLY
     output: Json = None
     thinking: str = ""
     input_tokens: int = 0

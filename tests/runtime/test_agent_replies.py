@@ -169,3 +169,9 @@ async def test_truncated_call_never_runs_with_partial_arguments(
     result = await rig.run(agent(name, [wipe]))
     assert result.state == {"out": "done"}
     assert did == ["/here"]
+
+
+def test_only_the_text_of_a_reply_is_positional() -> None:
+    reply: Any = ModelReply
+    with pytest.raises(TypeError, match="positional"):
+        reply("text", (ToolCall("1", "echo", {}),))

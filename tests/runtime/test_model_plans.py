@@ -95,7 +95,7 @@ async def test_planning_agent_plans_executes_reflects_iterates_once_and_reaches_
 async def test_plan_retrieves_the_memories_that_share_a_word_with_the_prompt(rig: Rig) -> None:
     def reply(request: ModelRequest) -> Any:
         plans.append(str(request.messages))
-        return ModelReply("", {"steps": []})
+        return ModelReply("", output={"steps": []})
 
     plans: list[str] = []
     app = Heliograph("recalls")
@@ -119,9 +119,9 @@ async def test_planning_agent_whose_goal_cannot_be_reached_ends_incomplete(rig: 
     def reply(request: ModelRequest) -> Any:
         match of_model(request):
             case "plan":
-                return ModelReply("", THREE)
+                return ModelReply("", output=THREE)
             case "reflect":
-                return ModelReply("", {"goal_achieved": False, "reason": "no sources"})
+                return ModelReply("", output={"goal_achieved": False, "reason": "no sources"})
         return "a report"
 
     app = planning(ScriptedModel(reply), lifecycle=Lifecycle(max_iterations=2, on_max_iterations="deliver_best"))
@@ -137,7 +137,7 @@ async def test_planning_agent_whose_goal_cannot_be_reached_ends_incomplete(rig: 
 async def test_executed_plan_ends_partial_before_the_model_step_that_exceeds_max_steps(rig: Rig) -> None:
     def reply(request: ModelRequest) -> Any:
         if of_model(request) == "plan":
-            return ModelReply("", {"steps": [{"kind": "model", "prompt": f"part {n}"} for n in range(1, 5)]})
+            return ModelReply("", output={"steps": [{"kind": "model", "prompt": f"part {n}"} for n in range(1, 5)]})
         prompts.append(request.prompt)
         return f"reply {len(prompts)}"
 
@@ -160,7 +160,7 @@ async def test_model_that_reflects_reads_the_success_criteria_of_its_task(rig: R
 
     def reply(request: ModelRequest) -> Any:
         requests.append(request)
-        return ModelReply("", {"goal_achieved": True}) if of_model(request) == "reflect" else "done"
+        return ModelReply("", output={"goal_achieved": True}) if of_model(request) == "reflect" else "done"
 
     app = Heliograph("criteria")
 
@@ -180,9 +180,9 @@ async def test_plan_of_a_schema_is_followed_by_the_agent_loop_in_each_round(rig:
         requests.append(request)
         match of_model(request):
             case "plan":
-                return ModelReply("", {"outline": ["a", "b"]})
+                return ModelReply("", output={"outline": ["a", "b"]})
             case "reflect":
-                return ModelReply("", {"goal_achieved": len(requests) > 6, "reason": "again", "resume_at": "act"})
+                return ModelReply("", output={"goal_achieved": len(requests) > 6, "reason": "again", "resume_at": "act"})
         has_result = any("found" in str(message) for message in request.messages)
         return "done" if has_result else [ToolCall("x1", "search", {"query": f"q{len(requests)}"})]
 

@@ -142,8 +142,8 @@ async def test_executed_plan_of_a_prompt_agent_has_its_output_type(rig: Rig, end
                 if ends_with_model
                 else {"kind": "tool_call", "tool": "look", "arguments": {"query": "x"}}
             )
-            return ModelReply("", {"steps": [{"kind": "model", "prompt": "think"}, last]})
-        return ModelReply("", {"pages": 2}) if request.output is not None else "thought"
+            return ModelReply("", output={"steps": [{"kind": "model", "prompt": "think"}, last]})
+        return ModelReply("", output={"pages": 2}) if request.output is not None else "thought"
 
     app = Heliograph("typed")
     app.prompt_agent("worker", "Count.", model=ScriptedModel(reply), output=dict[str, int], tools=[look], plan=True,

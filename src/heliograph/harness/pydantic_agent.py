@@ -89,11 +89,12 @@ def _reply(
     """Build one reply from the whole run of the agent; its text is everything that the agent streamed."""
     costs = [cost for cost in map(cost_of, responses) if cost is not None]
     if responses and is_cut(responses[-1], request):
-        return ModelReply(text, None, thinking, result.usage.input_tokens, result.usage.output_tokens, (),
-                          sum(costs) if costs else None, is_cut=True)  # fmt: skip
+        return ModelReply(text, thinking=thinking, input_tokens=result.usage.input_tokens, output_tokens=result.usage.output_tokens,
+                          cost_usd=sum(costs) if costs else None, is_cut=True)  # fmt: skip
     calls = tuple(map(call_of, result.output.calls)) if isinstance(result.output, DeferredToolRequests) else ()
     output: Json = None if calls else pydantic.TypeAdapter(Any).dump_python(result.output, mode="json")
     return ModelReply(
-        text, None if output == text else output, thinking, result.usage.input_tokens, result.usage.output_tokens, calls,
-        sum(costs) if costs else None, raw_of(result.new_messages()) if request.tools else None,
+        text, output=None if output == text else output, thinking=thinking, input_tokens=result.usage.input_tokens,
+        output_tokens=result.usage.output_tokens, tool_calls=calls, cost_usd=sum(costs) if costs else None,
+        raw=raw_of(result.new_messages()) if request.tools else None,
     )  # fmt: skip

@@ -137,8 +137,8 @@ def _settings(request: ModelRequest, model: object) -> ModelSettings | None:
 def _reply(response: ModelResponse, request: ModelRequest, streamed: StreamedReply) -> ModelReply:
     """Build the reply from a complete response and from all that was streamed. Raises OutputMismatch."""
     if is_cut(response, request):
-        return ModelReply(streamed.text, None, streamed.thinking, streamed.input_tokens, streamed.output_tokens, (),
-                          streamed.cost, is_cut=True)  # fmt: skip
+        return ModelReply(streamed.text, thinking=streamed.thinking, input_tokens=streamed.input_tokens,
+                          output_tokens=streamed.output_tokens, cost_usd=streamed.cost, is_cut=True)  # fmt: skip
     calls = tuple(
         call_of(part)
         for part in response.parts if isinstance(part, ToolCallPart) and part.tool_name != OUTPUT_TOOL
@@ -147,11 +147,11 @@ def _reply(response: ModelResponse, request: ModelRequest, streamed: StreamedRep
     raw = raw_of([response]) if request.tools else None  # only a conversation with tools continues
     return ModelReply(
         streamed.text,
-        output,
-        streamed.thinking,
-        streamed.input_tokens,
-        streamed.output_tokens,
-        calls,
-        streamed.cost,
-        raw,
+        output=output,
+        thinking=streamed.thinking,
+        input_tokens=streamed.input_tokens,
+        output_tokens=streamed.output_tokens,
+        tool_calls=calls,
+        cost_usd=streamed.cost,
+        raw=raw,
     )

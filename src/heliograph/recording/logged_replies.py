@@ -75,8 +75,8 @@ class LoggedCall:
                     thinking = payload["content"]
                 case "harness:end":
                     usage = payload.get("usage", {})
-        return ModelReply(text, output, thinking, usage.get("inputTokens", 0), usage.get("outputTokens", 0),
-                          cost_usd=usage.get("costUsd"), is_cut=is_cut)  # fmt: skip
+        return ModelReply(text, output=output, thinking=thinking, input_tokens=usage.get("inputTokens", 0),
+                          output_tokens=usage.get("outputTokens", 0), cost_usd=usage.get("costUsd"), is_cut=is_cut)  # fmt: skip
 
 
 def logged_calls(signals: Sequence[Signal]) -> list[LoggedCall]:

@@ -85,8 +85,9 @@ def reply_of(record: Json) -> ModelReply:
     assert isinstance(record, dict)
     found: Any = record
     calls = tuple(ToolCall(c["id"], c["tool"], c["arguments"]) for c in found["tool_calls"])
-    return ModelReply(found["text"], found["output"], found["thinking"], found["input_tokens"], found["output_tokens"],
-                      calls, found["cost_usd"], found["raw"], found["is_cut"])  # fmt: skip
+    return ModelReply(found["text"], output=found["output"], thinking=found["thinking"], input_tokens=found["input_tokens"],
+                      output_tokens=found["output_tokens"], tool_calls=calls, cost_usd=found["cost_usd"], raw=found["raw"],
+                      is_cut=found["is_cut"])  # fmt: skip
 
 
 def tool_message(call: ToolCall, result: CallResult, *, is_untrusted: bool = False) -> ToolMessage:
