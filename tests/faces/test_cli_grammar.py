@@ -72,14 +72,21 @@ def test_graph_has_an_edge_for_each_signal_that_wakes_an_agent() -> None:
     ]
 
 
-def test_graph_names_the_agents_that_wait_for_delegations_and_messages() -> None:
+def test_graph_names_the_agents_that_delegations_and_messages_wake() -> None:
     app = small()
     app.agent(name="helper", on_request=True)(lambda c: None)
-    lines = list(_text(app.workflow, wakes_of(app.workflow)))
-    assert lines[:4] == [
-        "the runtime or a program", "    workflow:start -> writer", "    elsewhere:done -> critic",
-        "    a delegation or a message -> helper",
+    app.prompt_agent("assistant", "Answer { message }: {{not a name}}", agents=["helper"])
+    edges = wakes_of(app.workflow)
+    assert edges[4:] == [
+        Wake("assistant", "delegation", "helper"), Wake(None, "user:message", "helper"),
+        Wake(None, "workflow:start", "assistant"), Wake(None, "user:message", "assistant"),
     ]  # fmt: skip
+    lines = list(_text(app.workflow, edges))
+    assert lines[:6] == [
+        "the runtime or a program", "    workflow:start -> writer", "    elsewhere:done -> critic",
+        "    a delegation or a message -> helper", "    workflow:start -> assistant", "    a message of a session -> assistant",
+    ]  # fmt: skip
+    assert lines[-2:] == ["assistant", "    a delegation -> helper"]
 
 
 def test_watch_prints_to_programs_only_what_is_new(capsys: pytest.CaptureFixture[str]) -> None:

@@ -182,7 +182,9 @@ async def test_plan_of_a_schema_is_followed_by_the_agent_loop_in_each_round(rig:
             case "plan":
                 return ModelReply("", output={"outline": ["a", "b"]})
             case "reflect":
-                return ModelReply("", output={"goal_achieved": len(requests) > 6, "reason": "again", "resume_at": "act"})
+                return ModelReply(
+                    "", output={"goal_achieved": len(requests) > 6, "reason": "again", "resume_at": "act"}
+                )
         has_result = any("found" in str(message) for message in request.messages)
         return "done" if has_result else [ToolCall("x1", "search", {"query": f"q{len(requests)}"})]
 

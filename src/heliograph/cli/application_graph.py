@@ -1,4 +1,7 @@
-"""`helio check` and `helio graph`: warnings about an application, and which agent wakes which, without running it."""
+"""`helio check` and `helio graph`: warnings about an application, and which agent wakes which, without running it.
+
+Agents wake each other with signals, and with delegations to the agents that they name. Programs wake agents with messages.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,19 @@ from dataclasses import dataclass
 from heliograph.cli.load_target import load_target
 from heliograph.cli.manifests import configure
 from heliograph.cli.output import block, json_line, line
+from heliograph.definitions.agent import AgentSpec
+from heliograph.definitions.templates import placeholders
 from heliograph.error_text import counted, safe_repr
 from heliograph.reactive.workflow import Workflow
+from heliograph.turn.calls import DELEGATION
+from heliograph.turn.earlier_turns import MESSAGE
 
-START = "workflow:start"
 _UNSAFE = str.maketrans('"\\<>#&[]|', "'/()_+()/")
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """An agent wakes another one. cause: an agent; None for the runtime and for signals from outside. signal: the name, or the pattern."""
+    """An agent wakes another one. cause: an agent; None for the runtime and for programs. signal: the name, or the pattern."""
 
     cause: str | None
     signal: str
@@ -55,7 +61,7 @@ def graph(options: Namespace) -> int:
 
 
 def wakes_of(workflow: Workflow) -> list[Wake]:
-    """Which agent wakes which, in the order of the agents. A pattern that matches no signal of the application has the cause None."""
+    """Which agent wakes which, in the order of the agents. A pattern that matches no signal of the application has the cause None, and so has a message."""
     emitted = [(agent.name, name) for agent in workflow.agents.values() for name in agent.emits]
     emitted += [(agent.name, f"state:{key}:changed") for agent in workflow.agents.values() for key in agent.updates]
     found: list[Wake] = []
@@ -63,7 +69,17 @@ def wakes_of(workflow: Workflow) -> list[Wake]:
         for pattern in agent.patterns:
             causes = [Wake(cause, name, agent.name) for cause, name in emitted if pattern.matches(name)]
             found += causes or [Wake(None, pattern.text, agent.name)]
+        found += [
+            Wake(each.name, DELEGATION, agent.name) for each in workflow.agents.values() if agent.name in each.agents
+        ]
+        if _takes_messages(agent):
+            found.append(Wake(None, MESSAGE, agent.name))
     return list(dict.fromkeys(found))
+
+
+def _takes_messages(agent: AgentSpec) -> bool:
+    """Whether an agent is meant for messages: it waits for requests, or its prompt has the text of a message."""
+    return not agent.patterns or (isinstance(agent.prompt, str) and "message" in placeholders(agent.prompt))
 
 
 def _load(options: Namespace) -> Workflow:
@@ -73,16 +89,22 @@ def _load(options: Namespace) -> Workflow:
 def _text(workflow: Workflow, edges: list[Wake]) -> Iterator[str]:
     for cause in (None, *workflow.agents):
         own = [edge for edge in edges if edge.cause == cause]
-        if cause is None and not own and all(agent.patterns for agent in workflow.agents.values()):
+        if cause is None and not own:
             continue
         yield "the runtime or a program" if cause is None else safe_repr(cause)
         for edge in own:
-            yield f"    {edge.signal} -> {safe_repr(edge.agent)}"
-        for agent in () if cause is not None else workflow.agents.values():
-            if not agent.patterns:
-                yield f"    a delegation or a message -> {safe_repr(agent.name)}"
+            yield f"    {_described(workflow, edge)} -> {safe_repr(edge.agent)}"
         if cause is not None and not own:
             yield "    wakes no agent"
+
+
+def _described(workflow: Workflow, edge: Wake) -> str:
+    """The signal of a line, or what a person calls it."""
+    if edge.signal == DELEGATION:
+        return "a delegation"
+    if edge.cause is None and edge.signal == MESSAGE:
+        return "a message of a session" if workflow.agents[edge.agent].patterns else "a delegation or a message"
+    return edge.signal
 
 
 def _mermaid(workflow: Workflow, edges: list[Wake]) -> Iterator[str]:
