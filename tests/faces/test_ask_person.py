@@ -13,9 +13,10 @@ from pydantic import BaseModel
 
 from heliograph.cli import ask_person
 from heliograph.cli.ask_person import Asker
-from heliograph.cli.form_input import Field, fields_of, object_of, value_of
+from heliograph.cli.form_input import object_of, value_of
 from heliograph.client.human_tasks import HumanTask
 from heliograph.errors import InvalidInput, Rejected
+from heliograph.signals.form_fields import Field, fields_of
 from tests.faces.cli_support import open_shell
 from tests.faces.own_terminal import on_terminal
 
@@ -230,7 +231,7 @@ def test_run_in_a_pipe_or_with_no_ask_asks_nothing(tmp_path: Path, database_url:
     (tmp_path / "desk.py").write_text(DESK)
     shell = open_shell(tmp_path, database_url)
     code, screen = on_terminal(shell, {b"--value JSON": b"\x03"}, "run", "desk.py:app", "--run-id", "trip", "--no-ask")
-    assert (code, "to (text)" in screen) == (130, False)
+    assert (code, "planner asks" in screen) == (130, False)
     piped = shell.start("run", "desk.py:app", "--run-id", "trip")
     line = piped.read_until("--value JSON")
     turn, call = line.split()[3:5]

@@ -110,8 +110,7 @@ def test_open_human_tasks_are_listed_with_the_commands_that_answer_them(shell: S
         "helio approval grant turn_ID c2",
         "Where to?\\x1b[31m",
         "planner, since DATE, no deadline",
-        'form: {"type":"object","title":"Trip","required":["to","days"],"properties":{"to":{"type":"string","title":"To"},'
-        '"days":{"type":"integer","title":"Days"}}}',
+        "fields: to (text), days (integer)",
         "helio approval answer turn_ID c3 --value JSON",
         "Which one?",
         "planner, since DATE, no deadline",

@@ -19,6 +19,7 @@ from heliograph.types import Json
 from tests.faces.cli_support import HELIO, open_shell
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
+FORM = {"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}, "days": {"type": "integer"}}}
 
 
 def logged(seq: int, name: str, payload: Json = None, agent: str | None = "writer") -> Signal:
@@ -132,6 +133,27 @@ def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixtu
             {"target_agent": "a", "status": "completed", "result": {"text": "Ink"}},
             "a completed -> Ink",
         ),
+        (
+            "tool:call",
+            {
+                "name": "pay",
+                "input": {"question": "May I?", "arguments": {"to": "Bob"}, "may_edit": True, "form": FORM},
+            },
+            'pay May I? {"to":"Bob"}',
+        ),
+        (
+            "tool:call",
+            {"name": "ask", "input": {"question": "Where?", "options": [], "form": FORM}},
+            "ask Where? Fields: to (text), days (integer, may be empty)",
+        ),
+        (
+            "tool:call",
+            {"name": "ask", "input": {"question": "Which?", "options": ["a", "b"]}},
+            "ask Which? One of: a, b",
+        ),
+        ("tool:call", {"name": "ask", "input": {"question": "Who?", "options": []}}, "ask Who?"),
+        ("tool:call", {"name": "look", "input": {"question": "Who?"}}, 'look {"question":"Who?"}'),
+        ("tool:call", {"name": "look", "input": {"question": "Who?", "size": 1}}, 'look {"question":"Who?","size":1}'),
         ("mine:done", {"n": 1}, '{"n":1}'),
         ("mine:done", [1, 2], "[1,2]"),
     ],

@@ -16,6 +16,8 @@ from heliograph.cli.output import duration, json_line, line, moment, note, start
 from heliograph.error_text import safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.key_patterns import json_without_secrets
+from heliograph.signals.form_fields import fields_of, fields_text
+from heliograph.types import JsonObject
 
 if TYPE_CHECKING:
     from heliograph.client.client import Client
@@ -107,7 +109,7 @@ def task_lines(task: HumanTask, project: str | None = None) -> list[str]:
     if task.options:
         lines.append(f"    one of: {', '.join(safe_repr(option) for option in task.options)}")
     if task.form is not None and (task.kind == "answer" or task.may_answer):
-        lines.append(f"    form: {_short(task.form)}")
+        lines.append(f"    fields: {_fields(task.form)}")
     verbs = ["grant", "deny", "answer"] if task.may_answer else ["grant" if task.kind == "decision" else "answer"]
     scope = [] if project is None else ["--project", project]
     for verb in verbs:
@@ -131,6 +133,12 @@ def _rest(task: HumanTask, verb: str) -> str:
     if verb != "answer":
         return ""
     return " --value JSON" if task.may_answer or task.form is not None else " TEXT"
+
+
+def _fields(form: JsonObject) -> str:
+    """The fields of a form. A field that is no plain value has a schema of its own, which only JSON has."""
+    is_plain = all(field.kind != "json" for field in fields_of(form))
+    return fields_text(form) + ("" if is_plain else "; helio approval list --json prints the whole form")
 
 
 def _short(value: Any) -> str:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from heliograph.cli.approval import task_lines
 from heliograph.cli.arguments import login_name
-from heliograph.cli.form_input import Field, fields_of, object_of, value_of
+from heliograph.cli.form_input import object_of, value_of
 from heliograph.cli.output_thread import OutputThread
 from heliograph.client.human_tasks import Approvals, HumanTask
 from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, InvalidInput, StoreUnavailable
+from heliograph.signals.form_fields import Field, fields_of
 from heliograph.types import Json
 
 if TYPE_CHECKING:

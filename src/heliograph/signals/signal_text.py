@@ -8,6 +8,7 @@ from typing import Any
 from heliograph.error_text import safe_repr
 from heliograph.key_patterns import json_without_secrets
 from heliograph.signals.catalog import CATALOG
+from heliograph.signals.form_fields import fields_text
 from heliograph.signals.guard_record import place_of_guard, recorded_guard
 from heliograph.signals.model import Signal
 from heliograph.signals.pattern_table import PatternTable
@@ -26,6 +27,7 @@ _ONE_PART |= {"workflow:end": "outcome"}
 
 # Signals with the reason of a failure or an omission.
 _FAILURES = frozenset({"agent:failed", "agent:skipped", "error", "harness:error", "halt", "workflow:terminating"})
+_OF_QUESTIONS = frozenset({"question", "arguments", "may_edit", "may_answer", "options", "form"})
 WIDTH, WHOLE = 100, 1_000_000_000
 
 
@@ -52,7 +54,7 @@ def short_payload(signal: Signal, width: int = 100) -> str:
         suffix = " (recoverable)" if payload.get("recoverable") is True else ""
         return safe_repr(f"{payload['code']}: {payload.get('message')}{suffix}", width)
     if signal.name == "tool:call" and "input" in payload:
-        return safe_repr(f"{payload.get('name')} {json_text(payload['input'], WHOLE)}", width)
+        return safe_repr(f"{payload.get('name')} {_input(payload['input'])}", width)
     if signal.name == "tool:result" and "output" in payload:
         failed = f" {payload['status']}" if payload.get("status", "success") != "success" else ""
         return safe_repr(f"{payload.get('name')}{failed} -> {json_text(payload['output'], WHOLE)}", width)
@@ -70,6 +72,24 @@ def short_payload(signal: Signal, width: int = 100) -> str:
         )
     rest: dict[str, Any] = {key: value for key, value in payload.items() if (key, value) != ("agent", signal.agent)}
     return json_text(rest, width) if rest else ""
+
+
+def _input(given: Any) -> str:
+    """The input of a call. Of a question to a person: its text, the arguments to approve, and the options or the fields of the answer."""
+    if (
+        not isinstance(given, dict)
+        or not isinstance(question := given.get("question"), str)
+        or given.keys() - _OF_QUESTIONS
+    ):
+        return json_text(given, WHOLE)
+    if "may_edit" in given:
+        return f"{question} {json_text(given.get('arguments'), WHOLE)}"
+    if isinstance(form := given.get("form"), dict):
+        return f"{question} Fields: {fields_text(form)}"
+    options = given.get("options")
+    if not isinstance(options, list):
+        return json_text(given, WHOLE)
+    return f"{question} One of: {', '.join(map(str, options))}" if options else question
 
 
 def _delegation(name: str, payload: dict[str, Any]) -> str:
