@@ -237,5 +237,5 @@ def test_run_in_a_pipe_or_with_no_ask_asks_nothing(tmp_path: Path, database_url:
     turn, call = line.split()[3:5]
     shell.helio("approval", "deny", turn, call)
     assert piped.end() == 1
-    assert "to (text)" not in piped.text
+    assert "planner asks" not in piped.text
     assert json.loads(shell.helio("run", "show", "trip", "--json").stdout)["outcome"] == "failed"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -149,6 +150,21 @@ def test_run_reads_its_state_from_a_file(shell: Shell) -> None:
     done = shell.helio("run", "press.py:app", "--state", "@state.json")
     assert done.returncode == 0
     assert '"topic": "paper"' in done.stdout
+
+
+def test_printed_states_have_their_keys_in_alphabetical_order(shell: Shell) -> None:
+    state = '{"zoo": [{"yard": 1, "a_long_key": 2}], "an_agenda": 3}'
+    texts = [
+        shell.helio("run", "press.py:app", "--run-id", "r", "--state", state).stdout,
+        shell.helio("run", "show", "r").stdout,
+    ]
+    keys = ["an_agenda", "draft", "verdict", "zoo", "a_long_key", "yard"]
+    assert [re.findall(r'^ +"(\w+)":', text, re.MULTILINE) for text in texts] == [keys, keys]
+    for command in (["run", "press.py:app", "--run-id", "r"], ["run", "list"]):
+        found = shell.rows(*command)[-1]["state"]
+        assert [*found, *found["zoo"][0]] == keys
+    played = shell.helio("play", "r", "--at", "end").stdout
+    assert re.findall(r"^state +(\w+)", played, re.MULTILINE) == keys[:4]
 
 
 @pytest.mark.more

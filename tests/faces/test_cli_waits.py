@@ -108,6 +108,26 @@ def test_note_about_a_dead_worker_appears_only_where_the_lease_is_overdue(second
     assert ("it must renew its lease by" in note) is not is_overdue
 
 
+def test_deferred_turn_is_noted_once_per_deferral_with_the_time_of_its_repetition() -> None:
+    notes: list[str] = []
+    view: Any = SimpleNamespace(note=notes.append)
+    runtime: Any = None
+    watch, now = RunWatch(runtime, "r", view, None), datetime.now(UTC)
+    for count, due_at in (
+        (1, now + timedelta(minutes=5)),
+        (1, now + timedelta(minutes=5)),
+        (2, now + timedelta(minutes=9)),
+        (3, now),
+    ):
+        watch._note_deferrals(
+            [msgspec.structs.replace(turn(), defer_count=count, due_at=due_at), turn("t2", due_in=1e6)]
+        )
+    assert [note.partition(" at ")[0] for note in notes] == [
+        f"writer (t1) was deferred, {times} so far; a worker continues it" for times in ("1 time", "2 times")
+    ]
+    assert notes[0].endswith("Z, in 4 min 59 s")
+
+
 @pytest.mark.more
 def test_run_without_a_worker_notes_the_command_that_starts_one_on_stderr(shell: Shell, started: list[Running]) -> None:
     watching = subprocess.Popen([HELIO, "run", "press.py:app", "--no-worker", "--json", "--project", "ours"], text=True,

@@ -6,7 +6,7 @@ import asyncio
 from argparse import Namespace
 from signal import SIGTERM
 
-from heliograph.cli.output import json_line, line
+from heliograph.cli.output import json_line, line, sorted_state
 from heliograph.cli.play_positions import move_to, seq_of
 from heliograph.cli.signal_source import SignalSource, open_sources
 from heliograph.cli.terminal import check_terminal
@@ -33,7 +33,8 @@ async def _play(options: Namespace) -> int:
         player = await _loaded(source, seq_of(options.at))
     move_to(player, options.at)
     if options.json:
-        json_line("situation", player.snapshot.as_json())
+        situation = player.snapshot.as_json()
+        json_line("situation", {**situation, "state": sorted_state(situation["state"])})
         return 0
     from heliograph.cli.play_text import snapshot_lines
 

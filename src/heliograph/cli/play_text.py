@@ -115,7 +115,7 @@ def state_lines(snapshot: Snapshot, count: int) -> list[Text]:
     """One line per key of the state."""
     lines = [
         Text.assemble((f"{safe_repr(key, 40)}  ", "bold"), json_text(value, _LINE_MAX), no_wrap=True)
-        for key, value in list(snapshot.state.items())[:count]
+        for key, value in sorted(snapshot.state.items())[:count]
     ]
     return _shortened(lines, count, len(snapshot.state)) or [Text("no state yet", style="dim")]
 

@@ -21,7 +21,7 @@ from heliograph.cli.interrupts import end_within, graceful, run_agents
 from heliograph.cli.load_target import load_target
 from heliograph.cli.logs import Places, show_logs
 from heliograph.cli.manifests import configure
-from heliograph.cli.output import DirectOutput, block, duration, json_line, line, reserved_stdout
+from heliograph.cli.output import DirectOutput, block, duration, json_line, line, reserved_stdout, sorted_state
 from heliograph.cli.output_thread import OutputThread
 from heliograph.cli.run_views import JsonView, LineView, NameFilter, View, work_filter
 from heliograph.cli.run_watch import RunWatch
@@ -219,7 +219,7 @@ def _is_terminal() -> bool:
 
 
 def _print_end(run_id: str, end: JsonObject, watch: RunWatch, places: Places, own: TextIO | None) -> None:
-    failures = watch.failures
+    failures, state = watch.failures, sorted_state(end["state"])
     if own is not None:
         why = {key: end[key] for key in ("reason", "code") if key in end}
         found = [
@@ -227,7 +227,9 @@ def _print_end(run_id: str, end: JsonObject, watch: RunWatch, places: Places, ow
         ]
         why |= {"failures": found} if found else {}  # type: ignore[dict-item]
         json_line(
-            "result", {"run_id": run_id, **{key: end[key] for key in ("outcome", "state", "metrics")}, **why}, own
+            "result",
+            {"run_id": run_id, "outcome": end["outcome"], "state": state, "metrics": end["metrics"], **why},
+            own,
         )
         return
     metrics: Any = end["metrics"]
@@ -243,4 +245,4 @@ def _print_end(run_id: str, end: JsonObject, watch: RunWatch, places: Places, ow
     line(f"turns    {metrics['turns']}, failed {metrics['failed']}, skipped {metrics['skipped']}")
     line(f"tokens   {usage['inputTokens']} in, {usage['outputTokens']} out")
     line(f"took     {duration(timedelta(milliseconds=metrics['duration_ms']))}")
-    block(printable_json(f"state    {json.dumps(without_secrets(end['state']), ensure_ascii=False, indent=2)}"))
+    block(printable_json(f"state    {json.dumps(without_secrets(state), ensure_ascii=False, indent=2)}"))

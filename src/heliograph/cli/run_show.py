@@ -8,15 +8,15 @@ import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from heliograph.cli.approval import project_of, task_lines
 from heliograph.cli.existing_database import open_existing
 from heliograph.cli.layout import field_lines, table_lines
-from heliograph.cli.output import ago, columns, duration, json_line, line, moment
-from heliograph.cli.waits import child_lines
+from heliograph.cli.output import ago, columns, duration, json_line, line, moment, sorted_state
+from heliograph.cli.runs import row_json
+from heliograph.cli.waits import child_lines, deferral_of
 from heliograph.error_text import counted, printable_json, safe_repr
 from heliograph.key_patterns import without_secrets
 from heliograph.ledger.rows import RunRow, TurnRow, WaitRow, WorkerRow
@@ -48,7 +48,7 @@ def show_run(options: Namespace) -> int:
     step = next_step(facts, project_of(options))
     agents = _agents(facts.turns)
     if options.json:
-        json_line("run", {**msgspec.to_builtins(facts.run), "agents": agents, "tasks": facts.tasks, "waits": facts.waits,
+        json_line("run", {**row_json(facts.run), "agents": agents, "tasks": facts.tasks, "waits": facts.waits,
                           "errors": facts.errors, "next": step})  # fmt: skip
         return 0
     for text in _lines(facts, agents, step, project_of(options), columns()):
@@ -67,7 +67,7 @@ def _lines(
 ) -> list[str]:
     lines = field_lines(_described(facts.run), width)
     lines += printable_json(
-        f"state        {json.dumps(without_secrets(facts.run.state), ensure_ascii=False, indent=2)}"
+        f"state        {json.dumps(without_secrets(sorted_state(facts.run.state)), ensure_ascii=False, indent=2)}"
     ).splitlines()
     if agents:
         lines += [
@@ -168,6 +168,8 @@ def _wait_lines(facts: _Facts, project: str | None) -> list[str]:
         lines += ["", f"waits for a person: {first}", *others]
     asked = {(task.turn_id, task.call_id) for task in facts.tasks}
     calls = [wait for wait in facts.waits if wait.kind != "child" and (wait.turn_id, wait.call_id) not in asked]
+    now = datetime.now(UTC)
+    lines += [text for turn in facts.turns if (text := deferral_of(turn, now)) is not None]
     lines += [f"waits for its child {text}" for text in child_lines(facts.waits)]
     lines += [
         f"waits for call {wait.call_id} of {wait.turn_id}: {wait.tool}, since {moment(wait.opened_at)}"

@@ -14,7 +14,7 @@ from heliograph.cli.approval import task_lines
 from heliograph.cli.output import duration
 from heliograph.cli.output_thread import OutputThread
 from heliograph.cli.run_output import RunOutput
-from heliograph.cli.waits import UnclaimedWatch, child_lines
+from heliograph.cli.waits import UnclaimedWatch, child_lines, deferral_of
 from heliograph.definitions.signal_subscribers import signal_subscriber
 from heliograph.error_text import counted
 from heliograph.errors import StoreUnavailable
@@ -92,6 +92,7 @@ class RunWatch:
             with suppress(StoreUnavailable):
                 turns = await self._runtime.reader.turns(run_id=self._run_id, limit=200)
                 self.view.see_turns(turns)
+                self._note_deferrals(turns)
                 await self._note_questions(turns)
                 if is_first or self._is_quiet():
                     self._note_others(turn for turn in turns if turn.owner not in (None, own))
@@ -127,6 +128,15 @@ class RunWatch:
             if not is_overdue:
                 lease = f"it must renew its lease by {clock(turn.lease_until)}, in {duration(turn.lease_until - now)}"
             self.view.note(f"waiting for {turn.agent} ({turn.turn_id}), owned by worker {turn.owner}; {lease}")
+
+    def _note_deferrals(self, turns: Iterable[TurnRow]) -> None:
+        """Note each turn that waits until it is repeated, for example after a failed model call: once per deferral."""
+        now = datetime.now(UTC)
+        for turn in turns:
+            key = (turn.turn_id, turn.defer_count, "deferred")
+            if key not in self._noted and (text := deferral_of(turn, now)) is not None:
+                self._noted.add(key)
+                self.view.note(text)
 
     async def _note_questions(self, turns: Iterable[TurnRow]) -> None:
         """Note each approval and question once, with the command that answers it."""

@@ -6,16 +6,19 @@ import asyncio
 from argparse import Namespace
 from datetime import UTC, datetime
 
+import msgspec
+
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import ago, duration, json_line, note, started_since, table
+from heliograph.cli.output import ago, duration, json_line, note, sorted_state, started_since, table
 from heliograph.ledger.rows import RunRow
+from heliograph.types import JsonObject
 
 
 def list_runs(options: Namespace) -> int:
     rows = asyncio.run(_read(options))
     if options.json:
         for row in rows:
-            json_line("run", row)
+            json_line("run", row_json(row))
     elif rows:
         headers = ("RUN", "APPLICATION", "STATUS", "SIGNALS", "TURNS", "OPEN", "STARTED", "TOOK", "FORKED FROM")
         columns = len(headers) if any(row.forked_from for row in rows) else len(headers) - 1
@@ -23,6 +26,12 @@ def list_runs(options: Namespace) -> int:
     else:
         note("no runs yet: helio run FILE.py:app starts one")
     return 0
+
+
+def row_json(row: RunRow) -> JsonObject:
+    """The row as JSON, its state with sorted keys."""
+    found: JsonObject = msgspec.to_builtins(row)
+    return {**found, "state": sorted_state(row.state)}
 
 
 async def _read(options: Namespace) -> list[RunRow]:

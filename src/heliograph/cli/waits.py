@@ -11,6 +11,8 @@ from heliograph.cli.approval import project_of
 from heliograph.cli.bindings import binding_options
 from heliograph.cli.db import mask_password
 from heliograph.cli.manifests import manifest_options
+from heliograph.cli.output import duration, moment
+from heliograph.error_text import counted
 from heliograph.ledger.rows import TurnRow, WaitRow
 
 UNCLAIMED_SECONDS = 3.0
@@ -50,6 +52,15 @@ class UnclaimedWatch:
             if turn.status == "dispatched" and (turn.due_at is None or turn.due_at <= now):
                 return (turn.turn_id, turn.turn_epoch), f"{turn.agent} ({turn.turn_id})"
         return None
+
+
+def deferral_of(turn: TurnRow, now: datetime) -> str | None:
+    """The words for a turn that was deferred and is not due yet: when a worker continues it. None for any other turn."""
+    if not turn.defer_count or turn.due_at is None or turn.due_at <= now:
+        return None
+    times = counted(turn.defer_count, "time")
+    return (f"{turn.agent} ({turn.turn_id}) was deferred, {times} so far; a worker continues it at {moment(turn.due_at)}, "
+            f"in {duration(turn.due_at - now)}")  # fmt: skip
 
 
 def run_command(options: Namespace, run_id: str) -> str:
