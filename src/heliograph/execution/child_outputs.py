@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pydantic
@@ -33,10 +33,10 @@ async def mapped(replay: CallReplay, requests: Sequence[CallRequest], limit: int
 
 
 async def typed_results(
-    results: Awaitable[Sequence[CallResult[Any]]], requests: Sequence[CallRequest], kinds: Sequence[Any]
+    replay: CallReplay, requests: Sequence[CallRequest], limit: int | None, kinds: Sequence[Any]
 ) -> list[CallResult[Any]]:
     """The results of several calls, their outputs as `kinds`; one that does not match is a failure with the code `result_schema`."""
-    found = await results
+    found = await replay.all(requests, limit)
     return [_typed(*each) for each in zip(requests, found, kinds, strict=True)]
 
 

@@ -110,8 +110,9 @@ class Context(TurnActions[State_co, Deps_co]):
             rate_limit=rate_limit,
         )  # fmt: skip
         [request], [kind] = self._requests.all([call]), self._requests.output_types([call])
-        result = self._replay.value(request)
-        return result if kind is Any else typed_result(result, tool, kind)
+        if kind is Any:
+            return self._replay.value(request)
+        return typed_result(partial(self._replay.value, request), tool, kind)
 
     def calls(
         self, calls: Sequence[DescribedCall[R]], *, fail_fast: bool = False, timeout: float | None = None
@@ -126,7 +127,7 @@ class Context(TurnActions[State_co, Deps_co]):
         """
         requests = self._requests.fork(calls, fail_fast=fail_fast, timeout=timeout)
         kinds = self._requests.output_types(calls)
-        return typed_results(self._replay.all(requests), requests, kinds)
+        return typed_results(self._replay, requests, None, kinds)
 
     def as_completed(self, calls: Sequence[DescribedCall[R]]) -> AsyncIterator[CallResult[R]]:
         """Make several calls at once, and yield each result when it arrives. Later runs yield them in the same order."""
@@ -179,8 +180,9 @@ class Context(TurnActions[State_co, Deps_co]):
             arguments=(*args, kwargs) if kwargs else args,
         )  # fmt: skip
         given = partial(function, **kwargs) if kwargs else function
-        result = self._replay.step(request, given, args)
-        return result if kind is Any else typed_result(result, request.tool, kind)
+        if kind is Any:
+            return self._replay.step(request, given, args)
+        return typed_result(partial(self._replay.step, request, given, args), request.tool, kind)
 
     @overload
     def delegate(
@@ -254,7 +256,7 @@ class Context(TurnActions[State_co, Deps_co]):
         requests = self._requests.fork(delegations, fail_fast=fail_fast, timeout=timeout, retry=shared)
         self._requests.check_room("delegates", requests)
         kinds = self._requests.output_types(delegations)
-        return typed_results(self._replay.all(requests, limit), requests, kinds)
+        return typed_results(self._replay, requests, limit, kinds)
 
     @overload
     def map(

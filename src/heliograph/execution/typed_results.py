@@ -20,9 +20,12 @@ from heliograph.types import Json
 _MESSAGE_MAX = 2000
 
 
-async def typed_result(result: Coroutine[Any, Any, Json], tool: str, kind: Any) -> Any:
-    """The result of a call as a `kind`, whose JSON Schema it matches. Raises ToolFailed (`result_schema`), and as the call does."""
-    value = await result
+async def typed_result(call: Callable[[], Coroutine[Any, Any, Json]], tool: str, kind: Any) -> Any:
+    """The result of a call as a `kind`, whose JSON Schema it matches. Raises ToolFailed (`result_schema`), and as the call does.
+
+    A task that is cancelled before it starts never makes the call, so no coroutine is left that nothing awaits.
+    """
+    value = await call()
     try:
         return adapter_of(f"the result of {tool}", kind, "/result_schema").validate_python(value)
     except pydantic.ValidationError as error:  # JSON Schema cannot express every rule of the type
