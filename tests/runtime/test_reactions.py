@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph
+from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.run_serializer import RunSerializers
 from heliograph.ledger.client import Ledger
+from heliograph.worker.pending_reactions import PendingReactions
 from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, names, one, until
 
@@ -118,20 +120,37 @@ async def test_signal_emitted_mid_turn_wakes_another_agent_while_the_turn_runs(r
 
 
 @pytest.mark.proves("K26")
-async def test_run_waits_for_the_reaction_to_the_last_signal_of_its_last_turn(rig: Rig) -> None:
-    app = Heliograph("lastwords", reducers={"heard": lambda old, new: [*(old or []), new]})
+async def test_run_waits_for_the_reaction_to_the_last_signal_of_its_last_turn(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_ended = asyncio.Event()
+    react = PendingReactions.react
+
+    async def react_later(self: PendingReactions, services: ProjectServices) -> bool:
+        await has_ended.wait()
+        return await react(self, services)
+
+    monkeypatch.setattr(PendingReactions, "react", react_later)
+    app = Heliograph("lastwords")
+
+    async def is_logged(run_id: str) -> bool:
+        return "agent:progress" in names(await rig.runtime.reader.all_signals(run_id))
 
     @app.agent(activate_on=START)
     async def speaker(ctx: Context) -> None:
-        for n in range(4):
-            ctx.progress(n / 4)
-            await ctx.sleep(0.05)
+        ctx.progress(0.75)
+        await until(lambda: is_logged(ctx.run_id))  # otherwise the end of the turn reacts to the signal itself
 
     @app.agent(activate_on=["agent:progress"], updates="heard")
     def echo(ctx: Context) -> Any:
         return ctx.signal.payload["fraction"]
 
-    assert (await rig.run(app)).state == {"heard": [0.0, 0.25, 0.5, 0.75]}
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await rig.turn_of("speaker", "done")
+        assert (await rig.runtime.reader.run(run_id)).status == "running", "a reaction is pending"
+        has_ended.set()
+        assert one(await rig.ended(run_id), "workflow:end")["state"] == {"heard": 0.75}
 
 
 # ── Ending early ──
