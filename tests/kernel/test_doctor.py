@@ -156,6 +156,20 @@ async def test_each_row_that_only_test_databases_reject_is_found(kernel: Kernel)
     assert found == ROW_CHECKS
 
 
+async def test_stop_without_a_signal_is_found_by_a_check_that_names_stops(kernel: Kernel) -> None:
+    await kernel.running("run_a", "turn_a")
+    await kernel.stop("turn_a", "graceful")
+    harm = kernel.connection.transaction()
+    await harm.start()
+    await kernel.harm(
+        "alter table agent_inbox drop constraint agent_inbox_check",
+        "update agent_inbox set correlation_id = null where project_id = $1 and message_type = 'stop'",
+    )
+    [found] = [row["check"] for row in await kernel.call("doctor", False)]
+    await harm.rollback()
+    assert found == "I21 a message about a call names the call, and one about a stop its signal"
+
+
 @pytest.mark.proves("K21", "L0-03", "L0-07", "L0-82", "G-60")
 async def test_each_violation_is_found_and_nothing_else(kernel: Kernel) -> None:
     await fill(kernel)

@@ -33,7 +33,8 @@ create function heliograph._doctor_rows(p_project text) returns table (found tex
     select 'I20 a child has a parent and its call', t.agent_turn_id from heliograph.agent_turns t
      where t.project_id = p_project and (t.parent_turn_id is null) <> (t.parent_call_id is null)
     union all
-    select 'I21 a message about a call names it', i.agent_turn_id || ' ' || i.inbox_id from heliograph.agent_inbox i
+    select 'I21 a message about a call names the call, and one about a stop its signal',
+           i.agent_turn_id || ' ' || i.inbox_id from heliograph.agent_inbox i
      where i.project_id = p_project and i.message_type not in ('turn', 'ui_action') and i.correlation_id is null
     union all
     select 'R9 a run has an outcome and a time of its end once it has ended', r.run_id from heliograph.runs r
