@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.execution.packed_commit import as_stored
+from heliograph.execution.packed_commit import as_jsonb
 from heliograph.json_differences import differences
 from heliograph.json_numbers import stored_number
 from heliograph.playback.timeline import Timeline
@@ -36,7 +36,7 @@ def test_stored_number_has_the_value_and_type_of_its_decimal_text(number: float)
 @given(st.lists(VALUES), VALUES)
 def test_stored_value_does_not_differ_and_another_number_does(numbers: list[float], other: float) -> None:
     value = {"numbers": numbers}
-    assert list(differences(value, as_stored(value))) == []
+    assert list(differences(value, as_jsonb(value))) == []
     found = list(differences(numbers[:1], [other]))
     assert (found == []) == (numbers != [] and stored_number(numbers[0]) == stored_number(other))
 

@@ -12,7 +12,7 @@ from heliograph.execution.packed_commit import (
     RECORDED,
     STARTED,
     EarlierFormat,
-    as_stored,
+    as_jsonb,
     packed_claim,
     packed_text,
     unpacked_data,
@@ -125,4 +125,4 @@ def test_claim_of_a_run_that_nothing_has_changed_since_its_start_repeats_neither
     ids=["keys", "numbers"],
 )  # fmt: skip
 def test_state_of_a_start_has_the_form_in_which_the_database_returns_it(value: Any, text: str) -> None:
-    assert msgspec.json.encode(as_stored(value)).decode() == text
+    assert msgspec.json.encode(as_jsonb(value)).decode() == text

@@ -175,11 +175,11 @@ def unpacked_data(data: Any, run_id: str, turn_id: str | None, log: RunLog) -> J
     return {"claimed": claimed, "project": project, "is_observed": is_observed}
 
 
-def as_stored(value: Any) -> Any:
+def as_jsonb(value: Any) -> Any:
     """A JSON value as PostgreSQL returns it from a column of type jsonb: the order of its keys, and the form of its numbers."""
     if isinstance(value, dict):
         keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
-        return {key: as_stored(value[key]) for key in keys}
+        return {key: as_jsonb(value[key]) for key in keys}
     if isinstance(value, list):
-        return [as_stored(item) for item in value]
+        return [as_jsonb(item) for item in value]
     return stored_number(value) if isinstance(value, float) else value

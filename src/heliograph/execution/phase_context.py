@@ -14,7 +14,7 @@ from heliograph.execution.context import Context
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Memory
 from heliograph.records import Outcome
-from heliograph.signals.payload import as_stored, copied
+from heliograph.signals.payload import copied, with_sorted_keys
 from heliograph.turn.phase_records import PhaseResults
 from heliograph.turn.rounds import Rounds
 from heliograph.type_variables import Deps_co, State_co
@@ -41,11 +41,11 @@ class PhaseContext(Context[State_co, Deps_co]):
         self.phase = phase
         self.iteration = rounds.count - 1
         self.max_iterations = rounds.lifecycle.max_iterations
-        self.working_memory = as_stored(results.memory)
+        self.working_memory = with_sorted_keys(results.memory)
         plan = owned.spec.hooks.get("plan")
         has_own_form = isinstance(plan, ModelHook) and plan.schema is not None
-        self.plan: Any = as_stored(rounds.plan) if has_own_form else plan_of(as_stored(rounds.plan))
-        self.output: Json = as_stored((rounds.acted or {}).get("output") if end is None else end.deliver.output)
+        self.plan: Any = with_sorted_keys(rounds.plan) if has_own_form else plan_of(with_sorted_keys(rounds.plan))
+        self.output: Json = with_sorted_keys((rounds.acted or {}).get("output") if end is None else end.deliver.output)
         self.outcome: Outcome | None = None if end is None else end.deliver.outcome
         self.error: JsonObject | None = None if end is None else copied(end.deliver.error)
         self.emitted.extend(results.emitted)

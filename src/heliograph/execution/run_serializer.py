@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from heliograph.execution.packed_commit import as_stored
+from heliograph.execution.packed_commit import as_jsonb
 from heliograph.reactive.joined_signals import lacks_positions
 from heliograph.records import RunView
 from heliograph.signals.payload import is_longer
@@ -99,7 +99,7 @@ class RunSerializer:
         """A version as the database returns it: its keys have one order for each worker, and in a replay."""
         if any(view is each for each in self._stored_views):
             return view
-        stored = msgspec.structs.replace(view, state=as_stored(view.state))
+        stored = msgspec.structs.replace(view, state=as_jsonb(view.state))
         self._stored_views = [*self._stored_views[-1:], stored]
         return stored
 

@@ -13,7 +13,7 @@ from heliograph.errors import HeliographError, InvalidInput, StepInDoubt, ToolFa
 from heliograph.records import CallStatus
 from heliograph.redaction import redacted, redacted_text
 from heliograph.signals.error_payload import details_of
-from heliograph.signals.payload import as_stored, cleaned, is_longer
+from heliograph.signals.payload import cleaned, is_longer, with_sorted_keys
 from heliograph.signals.values import DOCUMENT_BYTES_MAX, check_size, to_json
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.types import Json, JsonObject
@@ -94,7 +94,7 @@ async def _to_result(world: World, value: Any, what: str) -> Json:
         if is_longer(value, DOCUMENT_BYTES_MAX):
             raise InvalidInput(f"{what} has over {DOCUMENT_BYTES_MAX} bytes, which is the limit; store large values "
                                "elsewhere and return their names", code="too_large", path="/output")  # fmt: skip
-        output: Json = as_stored(redacted(to_json(value)))  # the model reads the recorded output
+        output: Json = with_sorted_keys(redacted(to_json(value)))  # the model reads the recorded output
         check_size(output, what, "/output")
         return output
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from heliograph.error_text import safe_repr
 from heliograph.errors import Rejected
-from heliograph.execution.packed_commit import EarlierFormat, as_stored, unpacked_data, unpacked_text
+from heliograph.execution.packed_commit import EarlierFormat, as_jsonb, unpacked_data, unpacked_text
 from heliograph.ledger.reader import Reader
 from heliograph.ledger.rows import RecordedCommitRow, RecordingRow
 from heliograph.recording.entries import DEPTH_MAX, check_part, is_too_deep, problem_of_entry
@@ -97,7 +97,7 @@ class _Log:
     def start(self, run_id: str) -> tuple[JsonObject, JsonObject]:
         """The state and the memory of a run after its start. Raises KeyError."""
         state, memory = self.starts[run_id]
-        return as_stored(state), as_stored(memory)  # a copy for each claim
+        return as_jsonb(state), as_jsonb(memory)  # a copy for each claim
 
 
 class _AnyLog:

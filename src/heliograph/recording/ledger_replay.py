@@ -19,7 +19,7 @@ from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.definitions.agent import AgentSpec
 from heliograph.error_text import counted, format_exception
 from heliograph.errors import HeliographError
-from heliograph.execution.packed_commit import as_stored
+from heliograph.execution.packed_commit import as_jsonb
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.runner import TurnRunner
 from heliograph.json_differences import Difference, differences
@@ -67,7 +67,7 @@ class LedgerReplay:
 
     def __init__(self, turn: TurnOfLedger):
         self._turn = turn
-        ended = msgspec.convert(as_stored(turn.part.data["claimed"]), Claimed)
+        ended = msgspec.convert(as_jsonb(turn.part.data["claimed"]), Claimed)
         own = [s for s in turn.recording.signals if s.turn_id == ended.turn_id]
         view = turn.claimed_view
         if any(
@@ -77,7 +77,7 @@ class LedgerReplay:
         self._claimed = first_claim(ended, view)
         data: Any = turn.part.data[LEDGER]
         self._outcome, self._content = data["outcome"], data["content"]
-        self._boxes = msgspec.convert(as_stored(data.get("boxes", {})), dict[str, list[Card]])
+        self._boxes = msgspec.convert(as_jsonb(data.get("boxes", {})), dict[str, list[Card]])
         self._deaths, self._deferrals = ended.attempts, ended.defer_count
         self._is_ended_outside = self._outcome in FROM_OUTSIDE or ended.attempts + 1 >= ended.max_attempts
         self._why_incomplete = why_incomplete(self._outcome, self._content, ended.attempts)

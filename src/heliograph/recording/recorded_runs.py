@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from heliograph.execution.packed_commit import as_stored
+from heliograph.execution.packed_commit import as_jsonb
 from heliograph.reactive.run_memory import stored_memory
 from heliograph.recording.compared_values import plain
 from heliograph.recording.recording import Part
@@ -35,7 +35,7 @@ class RecordedRuns:
         run: Any = self._runs.get((run_id, version + 1))
         keys = [] if run is None else [key for key in ("state", "memory") if key in reaction]
         recorded: JsonObject = {key: run[key] for key in keys}
-        replayed: Any = as_stored(plain({key: reaction[key] for key in keys}))
+        replayed: Any = as_jsonb(plain({key: reaction[key] for key in keys}))
         if "memory" in keys:
             before, after = stored_memory(run["memory"]), replayed["memory"]
             of_kernel = {"join_base"} if after.get("join_base", 0) is None else set()  # what the kernel sets

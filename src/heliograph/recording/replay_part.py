@@ -12,7 +12,7 @@ import msgspec
 
 from heliograph.agent_loop.model_agent_loop import ModelAgentLoop
 from heliograph.errors import HeliographError
-from heliograph.execution.packed_commit import as_stored
+from heliograph.execution.packed_commit import as_jsonb
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.recorded_inputs import with_tape
 from heliograph.execution.recorded_world import RecordedWorld
@@ -99,7 +99,7 @@ class PartReplay:
     # ── Turns ──
 
     def _run_turn(self) -> None:
-        claimed = msgspec.convert(as_stored(self._part.data["claimed"]), Claimed)
+        claimed = msgspec.convert(as_jsonb(self._part.data["claimed"]), Claimed)
         self._agent = claimed.agent
         if claimed.agent not in self._workflow.agents:
             self._diverge("error", f"the application has no agent {claimed.agent} any more")
@@ -164,7 +164,7 @@ class PartReplay:
         data, world = self._part.data, ReplayWorld(self._script, self, is_observed=False)
         recorded = RecordedWorld(world, self.tape)
         if "pending" in data:
-            pending = msgspec.convert(as_stored(data["pending"]), PendingRun)
+            pending = msgspec.convert(as_jsonb(data["pending"]), PendingRun)
             failure = None if data.get("failure") is None else msgspec.convert(data["failure"], RunFailure)
             reaction = react_to_pending(self._workflow, pending, recorded.now(), recorded.new_id, failure)
             self._compare_reaction("react", reaction)

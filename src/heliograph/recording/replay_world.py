@@ -12,7 +12,7 @@ import msgspec
 from heliograph import errors
 from heliograph.definitions.tool import Tool
 from heliograph.errors import HeliographError, TurnTimedOut
-from heliograph.execution.packed_commit import as_stored
+from heliograph.execution.packed_commit import as_jsonb
 from heliograph.execution.recorded_inputs import Conversations, request_item
 from heliograph.execution.run_serializer import RunSerializer
 from heliograph.execution.turn_inputs import TurnInputs
@@ -195,7 +195,7 @@ class ReplayedLedger(Ledger):
 
     async def _pages(self, box_id: str) -> AsyncIterator[list[Card]]:
         pages = await self._answer("read_box", {"box_id": box_id})
-        for page in msgspec.convert(as_stored(pages), list[list[Card]]):
+        for page in msgspec.convert(as_jsonb(pages), list[list[Card]]):
             yield page
 
     async def earlier_turns(self, run_id: str, agent: str, before: int, limit: int) -> list[EarlierTurn]:
@@ -206,7 +206,7 @@ class ReplayedLedger(Ledger):
             if entry is None and self._has_all_turns:
                 return turns
             item = {"agent": agent, "before": turns[-1].seq if turns else before}
-            page = msgspec.convert(as_stored(await self._answer("read_conversation", item)), list[EarlierTurn])
+            page = msgspec.convert(as_jsonb(await self._answer("read_conversation", item)), list[EarlierTurn])
             turns += page
             asked = limit if entry is None else entry[3].get("limit", limit)
             self._has_all_turns = "limit" in entry[3] and (not page or 1 < len(page) < asked) if entry else False
@@ -214,7 +214,7 @@ class ReplayedLedger(Ledger):
                 return turns
 
     async def _call(self, function: str, item: Mapping[str, Any], kind: type[R]) -> R:
-        return msgspec.convert(as_stored(await self._answer(function, item)), kind)
+        return msgspec.convert(as_jsonb(await self._answer(function, item)), kind)
 
     async def _answer(self, function: str, item: Mapping[str, Any]) -> Any:
         key = key_of_call(function, item)
@@ -278,7 +278,7 @@ class ReplayedInputs(TurnInputs):
                 self._judge.missing(("view",), None)
             return view, None  # earlier versions read it once, and after a conflict used the run of the answer
         self._has_read_view = True
-        return view if newest is None else msgspec.convert(as_stored(newest), RunView), follows[0] if follows else None
+        return view if newest is None else msgspec.convert(as_jsonb(newest), RunView), follows[0] if follows else None
 
     async def clean_up(self, work: Callable[[], Awaitable[None]]) -> None:
         await self._answer(("cleanup",), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from heliograph.execution.packed_commit import as_stored
+from heliograph.execution.packed_commit import as_jsonb
 from heliograph.reactive.run_memory import ACTIVATIONS_BEFORE, CLOSED, OPEN, SESSION, STOPPED_BY, new_memory
 from heliograph.reactive.shared_log import SharedLog
 from heliograph.reactive.state_taint import mark_untrusted
@@ -66,7 +66,7 @@ class RunViews:
         if reason is not None and not (log.is_session and reason == CLOSED):
             memory[STOPPED_BY] = reason
         run_id = self._recording.header.run_id
-        return RunView(run_id, status, self._at, as_stored(log.state), memory, len(log.in_progress), 0, log.activations)
+        return RunView(run_id, status, self._at, as_jsonb(log.state), memory, len(log.in_progress), 0, log.activations)
 
 
 def is_message(signal: Signal) -> bool:

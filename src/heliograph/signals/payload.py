@@ -237,13 +237,13 @@ def _render(place: _Place | None) -> str:
     return join("", *reversed(keys))
 
 
-def as_stored(value: T) -> T:
+def with_sorted_keys(value: T) -> T:
     """Return a copy of JSON that is the same before and after the database stored it, which keeps no order of keys.
 
     Objects list their keys in order. Numbers have the form of the database.
     """
     if isinstance(value, dict):
-        return {key: as_stored(value[key]) for key in sorted(value)}  # type: ignore[return-value]
+        return {key: with_sorted_keys(value[key]) for key in sorted(value)}  # type: ignore[return-value]
     if isinstance(value, list):
-        return [as_stored(each) for each in value]  # type: ignore[return-value]
+        return [with_sorted_keys(each) for each in value]  # type: ignore[return-value]
     return stored_number(value) if isinstance(value, float) else value  # type: ignore[return-value]

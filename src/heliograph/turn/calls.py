@@ -14,7 +14,7 @@ from heliograph.error_text import repr_of, safe_repr
 from heliograph.errors import InvalidInput
 from heliograph.policy.retry import RetryPolicy
 from heliograph.records import CallKind, CallStatus, Cause, Wait
-from heliograph.signals.payload import as_stored
+from heliograph.signals.payload import with_sorted_keys
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
 from heliograph.type_variables import Output_co
@@ -119,7 +119,7 @@ def result_of(wait: Wait) -> CallResult:
     if wait.status == "success":
         output = content.get("output")
         if wait.kind == "inline":
-            output = as_stored(output)  # like the result of the run in which the call was made
+            output = with_sorted_keys(output)  # like the result of the run in which the call was made
         if wait.kind == "child" and isinstance(output, dict):  # its deliverable
             output = read_output(output)
         return CallResult(wait.call_id, "partial" if content.get("outcome") == "partial" else "success", output)

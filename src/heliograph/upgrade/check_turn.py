@@ -29,7 +29,7 @@ from heliograph.recording.server_tools import ServerTools
 from heliograph.recording.virtual_world import VirtualWorld
 from heliograph.records import Card, Claimed, Wait
 from heliograph.redaction import STARS
-from heliograph.signals.payload import as_stored
+from heliograph.signals.payload import with_sorted_keys
 from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.call_id import CallId
 from heliograph.turn.call_results import validated_result
@@ -252,7 +252,10 @@ class _Check:
             self.sent[wait.call_id] = _sent(wait, request)
         if self._varying is None or wait.call_id in self._varying:
             return []
-        recorded, now = without_secrets(self._requests[wait.call_id]), without_secrets(as_stored(_sent(wait, request)))
+        recorded, now = (
+            without_secrets(self._requests[wait.call_id]),
+            without_secrets(with_sorted_keys(_sent(wait, request))),
+        )
         if now == {INPUT_HASH: None}:  # the arguments of a step have no canonical form any more
             return []
         return [each for each in differences(recorded, now) if not _is_starred(each)]
