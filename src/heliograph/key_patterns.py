@@ -31,10 +31,12 @@ _KEYS = (
     r"|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{50,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}"  # AWS
     r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}"  # Google
-    r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"  # JWT
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
     r")"
 )
+# A JWT: its first part, and the others if they follow. A first part without the others is passed as a whole, because a search from each
+# `eyJ` in it is quadratic: they all end where the first one does.
+_JWT = r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{10,}(\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})?"
 # A short token has a digit, or a capital after a small letter or a sign, unlike `basic understanding`.
 _BEARER = (
     r"(?<![A-Za-z0-9_])((?i:bearer|basic))\s+"
@@ -136,7 +138,7 @@ def _start_of_open_key(text: str) -> int:
     clean = redacted_text(text)
     if re.search(_OPEN_BLOCK, clean):
         return text.rindex("-----BEGIN ")
-    clean = re.sub(_KEYS, STARS, clean)
+    clean = _without_long_keys(clean)
     if (scheme := re.search(_OPEN_SCHEME, clean)) is not None:
         return len(text) - len(scheme[0])
     return text.rindex(_URL_START) if re.search(_OPEN_URL, _text_without_keys(clean)) else len(text)
@@ -151,8 +153,13 @@ def _may_have_keys(text: Any, hints: tuple[Any, ...]) -> bool:
 def _text_without_keys(text: str) -> str:
     if (len(text) < _LENGTH_MIN and _URL_START not in text) or not _may_have_keys(text, _HINTS):
         return text
-    found = re.sub(_BEARER, rf"\g<1> {STARS}", re.sub(_KEYS, STARS, text))
+    found = re.sub(_BEARER, rf"\g<1> {STARS}", _without_long_keys(text))
     return re.sub(_URL, rf"\g<1>{STARS}\g<2>", found)
+
+
+def _without_long_keys(text: str) -> str:
+    """Replace each JWT, then each other key: a JWT may have parts that look like one."""
+    return re.sub(_KEYS, STARS, re.sub(_JWT, lambda found: STARS if found[1] else found[0], text))
 
 
 def _without_keys(value: Any) -> Any:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+
+import pytest
 
 from heliograph import Heliograph, Session
 from heliograph.errors import HarnessError
 from heliograph.models import ModelReply, ModelRequest, ScriptedModel, TextDelta
+from heliograph.ports import Chunk
 from heliograph.testing import ApplicationServer, RecordedRun, Simulation, crash_at_every_await, virtual_time
 
 
@@ -76,6 +80,27 @@ def test_message_is_answered_once_whichever_await_its_worker_dies_at() -> None:
     assert report.crashes == report.awaits > 0
 
 
+class SlowModel:
+    """Streams one word each second."""
+
+    model = "slow"
+
+    async def stream(self, _request: ModelRequest) -> AsyncIterator[Chunk]:
+        for word in ("one ", "two ", "three"):
+            yield TextDelta(word)
+            await asyncio.sleep(1)
+        yield ModelReply("one two three")
+
+
+@pytest.mark.proves("P-58")
+@virtual_time
+async def test_pieces_of_a_reply_have_their_places_in_it(sim: Simulation) -> None:
+    async with sim.serve(chat(), models=SlowModel()).session() as session:
+        pieces = [(piece, piece.offset) async for piece in await session.post("Hello")]
+    assert pieces == [("one ", 0), ("two ", 4), ("three", 8)]
+
+
+@pytest.mark.proves("P-58")
 @virtual_time
 async def test_pieces_of_a_reply_that_begins_again_have_the_offset_0(sim: Simulation) -> None:
     failure = HarnessError("busy", recoverable=True)

@@ -45,6 +45,7 @@ def test_number_differs_from_a_boolean() -> None:
     assert [each.path for each in differences([1, 0, 1.0], [True, False, 1])] == ["/0", "/1"]
 
 
+@pytest.mark.proves("SIG-04")
 @pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "from the ledger"])
 @given(numbers=st.lists(VALUES, min_size=1, max_size=4))
 @settings(max_examples=10)
@@ -62,6 +63,7 @@ def test_generated_numbers_are_replayed_from_a_file(
         assert list(lines_of(replayed.recording)) == list(lines_of(found))
 
 
+@pytest.mark.proves("SIG-04")
 @pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "from the ledger"])
 @pytest.mark.parametrize("form", IN_ANOTHER_FORM)
 def test_number_that_changes_its_form_in_the_state_is_replayed_and_played(form: str, is_recorded: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from heliograph.execution.run_serializer import RunSerializer
 from heliograph.records import RunView
 
@@ -12,6 +14,7 @@ def version(number: int, keys: list[str]) -> RunView:
     return RunView("r", "running", number, dict.fromkeys(keys, 2.0**70), {}, 1, 0, 1)
 
 
+@pytest.mark.proves("SIG-04")
 def test_version_under_way_has_the_form_of_the_database() -> None:
     serializer = RunSerializer("r", {})
     serializer.sending("t", version(3, ["list", "count", "b", "a"]))
@@ -20,6 +23,7 @@ def test_version_under_way_has_the_form_of_the_database() -> None:
     assert serializer.newest(version(2, ["a"])) is newest, "it is converted once"
 
 
+@pytest.mark.proves("SIG-04")
 def test_committed_version_has_the_form_of_the_database() -> None:
     serializer = RunSerializer("r", {})
     serializer.committed(version(3, ["list", "count", "b", "a"]))

@@ -9,6 +9,7 @@ import pytest
 from heliograph.client import TextPiece
 
 
+@pytest.mark.proves("P-58")
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_piece_of_a_reply_is_copied_and_pickled_with_its_offset(protocol: int) -> None:
     piece = TextPiece("well, ", 3)
