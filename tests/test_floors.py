@@ -183,6 +183,13 @@ def test_sql_lint_finds_its_violations(body: str, problem: str) -> None:
     assert problem in "\n".join(sqllint.lint(FUNCTION.format(body=body)))
 
 
+def test_function_with_the_rights_of_its_caller_does_not_enter_a_project() -> None:
+    enters = "    v_project constant text := heliograph._enter(p_project);\n"
+    given = FUNCTION.format(body="return null;").replace(enters, "")
+    assert "enters its project first" in "\n".join(sqllint.lint(given))
+    assert not [*sqllint.lint(given.replace("set search_path", "security invoker set search_path"))]
+
+
 @pytest.mark.parametrize(
     ("written", "instead", "problem"),
     [

@@ -278,8 +278,15 @@ REQUESTS: Mapping[str, Any] = {
     "start_runs": StartRun, "enqueue": Message, "claim": ClaimTarget, "fail_unclaimable": ClaimTarget, "renew": Renewal,
     "release": Release, "append": Append, "begin_call": BeginCall, "record_call": RecordCall, "suspend": Suspension,
     "defer": Deferral, "finish": Finish, "finish_and_claim": Finish, "stop": Stop, "stop_runs": StopRun, "react": React, "report": Report,
+    "start_and_claim": StartRun, "report_and_claim": Report,
     "take_commands": ToolItem,
     "record_callbacks": CallbackAttempt, "put_boxes": PutBox, "fork_boxes": ForkBox, "replace_boxes": ReplaceBoxes,
     "remember": Memory, "forget": ForgottenMemory, "beat": Beat, "deregister": Deregistration,
     "record_positions": Position,
+}  # fmt: skip
+
+# By kernel function: the one that also claims, and the key of its answers in the answer of that one.
+WITH_CLAIM: Mapping[str, tuple[str, str]] = {
+    "start_runs": ("start_and_claim", "started"), "report": ("report_and_claim", "reported"),
+    "finish": ("finish_and_claim", "finished"),
 }  # fmt: skip

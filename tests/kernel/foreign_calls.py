@@ -67,7 +67,7 @@ class Function:
         """The value of a parameter; an item keeps only the keys that this function accepts."""
         columns = [column for column in self._columns() if name == f"p_{column.name}"]
         if columns:
-            [values] = arrays_of(
+            values, *_ = arrays_of(  # a function that also claims has two columns of some names
                 columns, [{column.name: item.get(column.name) for column in columns} for item in known.items], encoded
             )
             return values
@@ -92,6 +92,10 @@ PARAMETERS: dict[str, Callable[[str, Known], Any]] = {
     "p_messages": lambda _, known: known.items,
     "p_runs": lambda _, known: known.items,
     "p_targets": lambda *_: [TARGET],
+    "p_claim_target": lambda *_: [TARGET],
+    "p_claim_pool": lambda *_: [None],
+    "p_claim_agents": lambda *_: [None],
+    "p_claim_run_id": lambda *_: [None],
     "p_tools": lambda *_: ["search"],
     "p_names": lambda *_: ["text:delta"],
     "p_seq": lambda *_: 1,

@@ -17,7 +17,7 @@ import pytest
 from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
 from heliograph.request_items import CardItem, SignalItem
-from heliograph.requests import REQUESTS
+from heliograph.requests import REQUESTS, WITH_CLAIM
 from heliograph.testing.kernel.in_memory import POSTGRES_ONLY, InMemoryKernel
 from heliograph.testing.kernel.keys import STRINGS, shape_of
 from tests.kernel.filled import BREAKER, RATE
@@ -28,11 +28,14 @@ from tests.logins import connected, login
 MORE: dict[str, list[Any]] = {
     "claim": ["worker", 1, 30.0],
     "finish_and_claim": [[{"target": TARGET}], "worker", 1, 30.0],
+    "start_and_claim": [[{"target": TARGET}], "worker", 1, 30.0],
+    "report_and_claim": [[{"target": TARGET}], "worker", 1, 30.0],
     "renew": [30.0],
     "take_commands": [1, 1.0],
     "take_halts": [1, 1.0],
     "sweep_pending_reactions": [1],
 }
+CARRIED = dict(WITH_CLAIM.values())  # the key of the answers of functions that also claim
 FREE = {
     "set_limits",
     "report_result",
@@ -55,6 +58,7 @@ def requests(claimed: Item) -> dict[str, Item]:
     part = {"recording": {"body": "{}", "name": "n", "tags": ["t"]}}
     return {
         "start_runs": started | part,
+        "start_and_claim": started | part,
         "enqueue": message("run_a", "critic", "turn_m"),
         "claim": {"target": TARGET},
         "take_commands": {"tool": "search"},
@@ -75,6 +79,7 @@ def requests(claimed: Item) -> dict[str, Item]:
         "stop_runs": stopping("run_a"),
         "react": {"run_id": "run_a", "version": end["version"], "signals": end["signals"], "reaction": end["reaction"]} | part,
         "report": {"turn_id": "turn_a", "call_id": "c9", "status": "success", "result": 1},
+        "report_and_claim": {"turn_id": "turn_a", "call_id": "c9", "status": "success", "result": 1},
         "record_callbacks": {"callback_id": "callback_1", "attempt": 1, "state": "delivered"},
         "put_boxes": {"box_id": "b", "cards": [CARD]},
         "fork_boxes": {"box_id": "b", "base_box_id": "box_turn_a"},
@@ -121,12 +126,17 @@ async def rejection(kernel: Kernel, function: str, item: Any) -> tuple[str, str]
     """The code and the message of a rejected call, or of a rejected item."""
     try:
         answers = await kernel.call(function, [item], *MORE.get(function, []))
-        [answer] = answers["finished"] if function == "finish_and_claim" else answers
+        [answer] = answers_of(function, answers)
     except asyncpg.PostgresError as error:
         return str(error.sqlstate), str(error)
     except KernelRejected as error:  # the items of this function are typed columns
         return error.message[-6:-1], error.message[:-8]
     return answer.get("code", answer["outcome"]), answer.get("message", "")
+
+
+def answers_of(function: str, answer: Any) -> Any:
+    """The answers about the items."""
+    return answer[CARRIED[function]] if function in CARRIED else answer
 
 
 async def taking_json(kernel: Kernel) -> set[str]:
@@ -174,13 +184,13 @@ async def test_in_memory_kernel_rejects_the_same_keys(kernel: Kernel, function: 
     """Drafts and cards of a turn that it does not have are not looked at, as in SQL."""
     item = requests(await kernel.running())[function]
     for path, kind in objects(REQUESTS[function], item):
-        if kind in (SignalItem, CardItem) and function not in ("start_runs", "suspend", "put_boxes"):
+        if kind in (SignalItem, CardItem) and function not in ("start_runs", "start_and_claim", "suspend", "put_boxes"):
             continue
         if kind is SignalItem and function == "suspend":
             continue
         given = ("p", [with_key(item, path, "naem")], *MORE.get(function, []))
         try:
-            [answer] = InMemoryKernel().call(function, given, START)
+            [answer] = answers_of(function, InMemoryKernel().call(function, given, START))
         except KernelRejected as error:
             answer = {"message": error.message}
         assert 'unknown key "naem"' in answer.get("message", ""), (function, path)

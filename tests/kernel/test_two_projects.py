@@ -102,6 +102,9 @@ def _calls_of_turns(claimed: Item, version: int) -> list[Called]:
         ("stop_runs", ([stopping(run)],), [{"run_id": run, "outcome": "unknown_run"}]),
         ("report", ([result("turn_c", "c2", token=TOKEN)],),
          [{"turn_id": "turn_c", "call_id": "c2", "outcome": "unknown_turn", "targets": [], "resumed": False}]),
+        ("report_and_claim", ([result("turn_c", "c2", token=TOKEN)], [{"target": TARGET}], "thief", 1000, 30.0),
+         {"reported": [{"turn_id": "turn_c", "call_id": "c2", "outcome": "unknown_turn", "targets": [], "resumed": False}],
+          "claimed": []}),
         ("take_commands", (["search"], 1000, 1.0), []),
         ("command_pools", ("search",), []),
         ("take_halts", ([], 1000, 1.0), []),
@@ -171,6 +174,8 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
         ("set_limits", ({"card_bytes_max": 7},), ...),
         ("start_runs", ([run_item(run, ["stranger"], {turn: "stranger"})],),
          [{"run_id": run, "outcome": "started", "targets": [TARGET], "woken": [f"{run}/stranger"]}]),
+        ("start_and_claim", ([run_item(run, ["stranger"], {turn: "stranger"})], [{"target": "other"}], "thief", 1000, 30.0),
+         {"started": [{"run_id": run, "outcome": "duplicate", "targets": []}], "claimed": []}),
     ]  # fmt: skip
 
 

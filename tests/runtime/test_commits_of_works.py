@@ -7,6 +7,7 @@ from typing import Any
 
 from bench.app import app as noop
 from bench.app import calling
+from heliograph.ledger.client import Ledger
 from tests.runtime.kit import Rig
 
 OF_THE_WORKER = ("beat", "deregister")  # per worker and time, not per item
@@ -44,10 +45,15 @@ async def test_item_of_work_a_makes_three_commits(rig: Rig) -> None:
 
 async def test_item_of_work_b_makes_six_commits(rig: Rig) -> None:
     writes = counted(rig)
+    elsewhere = Ledger(rig.runtime.world, rig.runtime.ledger.project)  # of a process without a worker
+    run_id = await rig.start(calling)
     async with rig.serving(calling):
-        run_id = await rig.start(calling)
-        turn = await rig.turn_of("asker", "suspended")
-        item = {"turn_id": turn.turn_id, "call_id": "c1", "status": "success", "result": 2}
-        assert (await rig.runtime.ledger.report(item)).outcome == "applied"
+        await report_result(rig, elsewhere)
         await rig.ended(run_id)
     assert writes.of_items == ["start_runs", "claim", "suspend", "report", "claim", "finish"]
+
+
+async def report_result(rig: Rig, ledger: Ledger) -> None:
+    turn = await rig.turn_of("asker", "suspended")
+    item = {"turn_id": turn.turn_id, "call_id": "c1", "status": "success", "result": 2}
+    assert (await ledger.report(item)).outcome == "applied"

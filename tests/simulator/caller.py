@@ -12,6 +12,8 @@ from tests.simulator.kernel_calls_waits import WaitCalls
 _NOT_SPOILED = (
     "claim",
     "finish_and_claim",
+    "start_and_claim",
+    "report_and_claim",
     "fail_unclaimable",
     "take_commands",
     "command_pools",
@@ -23,7 +25,7 @@ _NOT_SPOILED = (
     "read_conversation",
 )
 _WEIGHTS = {
-    "start_runs": 2, "enqueue": 3, "claim": 9, "renew": 2, "release": 1, "append": 3, "finish": 5, "finish_and_claim": 2, "react": 3,
+    "start_runs": 2, "enqueue": 3, "claim": 9, "renew": 2, "release": 1, "append": 3, "finish": 5, "finish_and_claim": 2, "start_and_claim": 1, "report_and_claim": 2, "react": 3,
     "begin_call": 3, "record_call": 3, "suspend": 7, "defer": 1, "report": 6, "take_commands": 2, "command_pools": 1, "take_halts": 1, "stop": 2, "stop_runs": 0.3,
     "sweep_leases": 2, "sweep_expired": 2, "sweep_queued": 1, "sweep_waits": 2, "sweep_stops": 2, "sweep_reports": 2,
     "sweep_stuck": 1, "fail_unclaimable": 0.5, "sweep_bells": 1, "sweep_pending_reactions": 3, "declare_wire": 0.3, "read_outbox": 1, "mark_published": 1, "set_limits": 1,

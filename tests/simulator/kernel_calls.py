@@ -205,6 +205,9 @@ class TurnCalls(Talk):
     def finish_and_claim(self) -> tuple[Any, ...]:
         return (*self.finish(), *self.claim())
 
+    def start_and_claim(self) -> tuple[Any, ...]:
+        return (*self.start_runs(), *self.claim())
+
     def react(self) -> tuple[Any, ...]:
         run_id = self.run()
         return ([{"run_id": run_id, **self._reaction(run_id)}],)

@@ -106,6 +106,9 @@ class WaitCalls(TurnCalls):
             items.append(item)
         return (items,)
 
+    def report_and_claim(self) -> tuple[Any, ...]:
+        return (*self.report(), *self.claim())
+
     def take_commands(self) -> tuple[Any, ...]:
         return (
             self.dice.choice([["search"], ["search", "fetch"], [], [{"tool": "fetch", "pool": "far"}, "search"]]),

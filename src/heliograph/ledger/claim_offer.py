@@ -1,4 +1,4 @@
-"""The claims that a worker offers to the endings of its turns, which carry them in one commit (decision 0126)."""
+"""The claims that a worker offers to calls of its process, which carry them in one commit (decisions 0126 and 0189)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heliograph.records import Claimed
 
 
 class ClaimOffer(NamedTuple):
-    """The arguments of a claim, see `Ledger.claim`. limit: the number of turns if all turns of the call end."""
+    """The arguments of a claim, see `Ledger.claim`. limit: the number of turns, if all turns end that the call is to end."""
 
     targets: Sequence[dict[str, Any]]
     worker: str
@@ -19,10 +19,10 @@ class ClaimOffer(NamedTuple):
 
 
 class NextClaims(Protocol):
-    """The claims that the endings of a worker's turns carry (decision 0126)."""
+    """The claims that calls for a worker's process carry (decisions 0126 and 0189)."""
 
-    def offer(self, items: Sequence[dict[str, Any]]) -> AbstractAsyncContextManager[ClaimOffer | None]:
-        """Yield the claim that these endings carry, or None. No other claim of the worker begins before the end."""
+    def offer(self, function: str, items: Sequence[dict[str, Any]]) -> AbstractAsyncContextManager[ClaimOffer | None]:
+        """Yield the claim that a call of a function of WITH_CLAIM carries, or None. No other claim of the worker begins before the end."""
         ...
 
     def start(self, claimed: Sequence[Claimed], limit: int) -> None:

@@ -38,6 +38,7 @@ from heliograph.records import (
     TurnStop,
     WriteResult,
 )
+from heliograph.requests import WITH_CLAIM
 from heliograph.world.seam import Transaction, World, bell_keys
 
 log = logging.getLogger("heliograph.ledger")
@@ -59,7 +60,7 @@ class Ledger:
     def __init__(self, world: World, project: str):
         self.world = world
         self.project = project
-        self.next_claims: NextClaims | None = None  # of the worker whose turns end through this ledger, while it runs
+        self.next_claims: NextClaims | None = None  # of the worker whose turns run through this ledger, while it runs
         self._starts = Coalescer(world, "start_runs", self._start)
         self._appends = Coalescer(world, "append", self._append)
         self._endings = Coalescer(world, "finish", self._finish)
@@ -308,7 +309,9 @@ class Ledger:
 
     async def _start(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         by_run: dict[str, list[dict[str, Any]]] = {}
-        for row in await self._write("start_runs", runs):  # ordered by run id, the order of the kernel's locks
+        for row in await self._write_and_claim(
+            "start_runs", runs
+        ):  # ordered by run id, the order of the kernel's locks
             by_run.setdefault(row["run_id"], []).append(row)
         return [by_run[run["run_id"]].pop(0) for run in runs]
 
@@ -316,22 +319,7 @@ class Ledger:
         return read_rows(await self._retried("append", items, retries=_PATIENT_RETRIES), WriteResult)
 
     async def _finish(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
-        if self.next_claims is not None:
-            async with self.next_claims.offer(items) as offer:
-                if offer is not None:
-                    with suppress(HeliographError):  # then no turn has ended, or the reply was lost
-                        return await self._finish_and_claim(self.next_claims, items, offer)
-        return read_rows(await self._write("finish", items, _PATIENT_RETRIES), WriteResult)
-
-    async def _finish_and_claim(
-        self, next_claims: NextClaims, items: list[dict[str, Any]], offer: ClaimOffer
-    ) -> list[WriteResult | KernelRejected]:
-        answer = await self.world.call("finish_and_claim", self.project, items, *offer)
-        finished, claimed = rows_of(answer, "finished"), rows_of(answer, "claimed")
-        next_claims.start(await self._claimed(claimed), offer.limit)
-        bells = read_bells(finished)
-        self._ring(bells if self.world.is_observed else without_claimed(bells, claimed))  # observers get all wakeups
-        return read_rows(finished, WriteResult)
+        return read_rows(await self._write_and_claim("finish", items, _PATIENT_RETRIES), WriteResult)
 
     async def _suspend(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
         return read_rows(await self._write("suspend", items, _PATIENT_RETRIES), WriteResult)
@@ -343,7 +331,29 @@ class Ledger:
         return read_rows(await self._write("record_call", items, _PATIENT_RETRIES), WriteResult)
 
     async def _report(self, items: list[dict[str, Any]]) -> list[Reported | KernelRejected]:
-        return read_rows(await self._write("report", items), Reported)
+        return read_rows(await self._write_and_claim("report", items), Reported)
+
+    async def _write_and_claim(
+        self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES
+    ) -> list[dict[str, Any]]:
+        """Write, and claim in the same commit if a worker of this process offers free slots to these items."""
+        if (claims := self.next_claims) is not None:
+            async with claims.offer(function, items) as offer:
+                if offer is not None:
+                    with suppress(HeliographError):  # then nothing has been written, or the reply was lost
+                        return await self._claim_with(function, items, claims, offer)
+        return await self._write(function, items, retries)
+
+    async def _claim_with(
+        self, function: str, items: list[dict[str, Any]], claims: NextClaims, offer: ClaimOffer
+    ) -> list[dict[str, Any]]:
+        both, answers = WITH_CLAIM[function]
+        answer = await self.world.call(both, self.project, items, *offer)
+        rows, claimed = rows_of(answer, answers), rows_of(answer, "claimed")
+        claims.start(await self._claimed(claimed), offer.limit)
+        bells = read_bells(rows)
+        self._ring(bells if self.world.is_observed else without_claimed(bells, claimed))  # observers get all wakeups
+        return rows
 
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = await self._retried(function, items, retries=retries)

@@ -144,6 +144,12 @@ _FUNCTIONS = (
     KernelFunction(
         "finish_and_claim", ("text", ITEMS, TARGETS, "text", "integer", "float8"), columns=columns_of(Finish)
     ),
+    KernelFunction(
+        "start_and_claim", ("text", ITEMS, TARGETS, "text", "integer", "float8"), columns=columns_of(StartRun)
+    ),
+    KernelFunction(
+        "report_and_claim", ("text", ITEMS, TARGETS, "text", "integer", "float8"), columns=columns_of(Report)
+    ),
     KernelFunction("stop", ("text", "jsonb")),
     KernelFunction("stop_runs", ("text", "jsonb")),
     KernelFunction("react", ("text", ITEMS), columns=columns_of(React), returns=_REACTED),

@@ -260,7 +260,7 @@ class Worker:
         runner.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(runner))
 
     def _start_next(self, claimed: Sequence[Claimed], services: ProjectServices, limit: int) -> None:
-        """Start the turns that endings have claimed; limit: how many they could claim."""
+        """Start the turns that another call has claimed; limit: how many it could claim."""
         self._is_behind = len(claimed) == limit
         for turn in claimed:
             self._start(turn, services)

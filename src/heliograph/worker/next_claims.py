@@ -1,4 +1,4 @@
-"""The claims that endings carry: a commit that ends turns also claims the turns that take their slots (decision 0126)."""
+"""The claims that calls of a worker's process carry: a commit also claims the turns that it wakes, or that take the slots of ended ones (decisions 0126 and 0189)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.claim_offer import ClaimOffer
 from heliograph.records import Claimed
 from heliograph.worker.leases import RunningTurns
+
+_CLAIM_MAX = 1000  # turns in one claim, by the rule of the kernel
 
 
 class NextClaims:
@@ -38,23 +40,36 @@ class NextClaims:
         self._start = start
 
     @asynccontextmanager
-    async def offer(self, items: Sequence[Mapping[str, Any]]) -> AsyncIterator[ClaimOffer | None]:
-        """See `heliograph.ledger.claim_offer.NextClaims`. Endings carry a claim if they wake turns of this worker, or if turns wait for a slot.
+    async def offer(self, function: str, items: Sequence[Mapping[str, Any]]) -> AsyncIterator[ClaimOffer | None]:
+        """See `heliograph.ledger.claim_offer.NextClaims`.
 
-        Otherwise nothing is known to be pending, and a bell announces new work.
+        Nothing is offered during another claim of the worker, without a free slot, or if the call leads to no turn for it: a bell
+        announces other work.
         """
-        if self._claiming.locked() or not (self._has_pending() or any(map(self._wakes, items))):
+        most = 0 if self._claiming.locked() else self._turns_after(function, items)
+        if most == 0:
             yield None
             return
         async with self._claiming:
             project = self._services.project
-            yield self._offer_of(self._services, sum((project, item["turn_id"]) in self._running for item in items))
+            ending = sum((project, item["turn_id"]) in self._running for item in items) if function == "finish" else 0
+            offer = self._offer_of(self._services, ending)
+            yield None if offer is None else offer._replace(limit=min(offer.limit, most))
 
     def start(self, claimed: Sequence[Claimed], limit: int) -> None:
         """See `heliograph.ledger.claim_offer.NextClaims`."""
         self._start(claimed, self._services, limit)
 
-    def _wakes(self, item: Mapping[str, Any]) -> bool:
-        return any(
+    def _turns_after(self, function: str, items: Sequence[Mapping[str, Any]]) -> int:
+        """At most how many turns this worker finds after a call; 0 if it probably finds none."""
+        if function == "report":
+            return len(items)  # each may resume a turn
+        if function == "start_runs":
+            return sum(self._woken(item) for item in items if item["target"] in self._services.workflows)
+        return _CLAIM_MAX if self._has_pending() or any(map(self._woken, items)) else 0
+
+    def _woken(self, item: Mapping[str, Any]) -> int:
+        """How many turns in the worker's pools an item wakes."""
+        return sum(
             (woken.get("pool") or DEFAULT_POOL) in self._services.pools for woken in item["reaction"]["activations"]
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heliograph.errors import InvalidInput
+from heliograph.requests import WITH_CLAIM
 from heliograph.signals.pattern_table import PatternTable
 from heliograph.world.bell_tokens import Tokens
 from heliograph.world.seam import ANNOUNCE_SECONDS, SIGNALS, BellKey
@@ -28,10 +29,12 @@ KERNEL_NAMES = RESULTS | ENDS
 # The kernel functions that log signals of their callers, and the names that they always may add.
 _ADDED: dict[str, frozenset[str]] = {
     "start_runs": frozenset(), "append": frozenset(), "record_call": frozenset(), "finish": frozenset(), "react": frozenset(),
-    "finish_and_claim": frozenset(),
+    "finish_and_claim": frozenset(), "start_and_claim": frozenset(), "report_and_claim": RESULTS,
     "begin_call": frozenset(), "suspend": RESULTS, "report": RESULTS, "enqueue": frozenset(("agent:activated",)), "defer": frozenset(),
     "release": frozenset(), "stop": ENDS, "stop_runs": ENDS, "fail_unclaimable": ENDS,
 }  # fmt: skip
+# The functions that also claim: the key of the answers about their items.
+_ANSWERS = dict(WITH_CLAIM.values())
 # The outcomes of an item after which the kernel has logged more, and its names.
 _OF_OUTCOME = {"stopped": ENDS, "exhausted": ENDS, "in_doubt": RESULTS}
 # The lists of moved turns in the answers of sweeps, and the names of the signals about them.
@@ -114,7 +117,7 @@ def names_of(function: str, arguments: tuple[Any, ...], answer: Any) -> set[str]
             names.add(draft["name"])
         if item.get("failure") or (item.get("reaction") or {}).get("stops"):
             names |= ENDS
-    for row in answer["finished"] if function == "finish_and_claim" else answer:
+    for row in answer[_ANSWERS[function]] if function in _ANSWERS else answer:
         if row["outcome"] in _OF_OUTCOME:
             names |= _OF_OUTCOME[row["outcome"]]
     return names

@@ -21,6 +21,7 @@ from heliograph.testing.kernel import (
     append,
     begin_call,
     boxes,
+    calls_that_claim,
     claim,
     commands,
     conversations,
@@ -28,7 +29,6 @@ from heliograph.testing.kernel import (
     endings,
     enqueue,
     finish,
-    finish_and_claim,
     limits,
     outbox,
     pending_reactions,
@@ -48,7 +48,7 @@ from heliograph.testing.kernel.tables import Project, Row, microseconds
 from heliograph.testing.kernel.transaction import Transaction
 
 _MODULES = (
-    start, reactions, enqueue, claim, append, begin_call, record_call, defer, commands, suspend, endings, finish, finish_and_claim, reports, stops, sweeps, pending_reactions, outbox, limits,
+    start, reactions, enqueue, claim, append, begin_call, record_call, defer, commands, suspend, endings, finish, calls_that_claim, reports, stops, sweeps, pending_reactions, outbox, limits,
     boxes, unclaimed, shared_log, conversations,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heliograph.errors import KernelRejected, StoreUnavailable
+from heliograph.requests import WITH_CLAIM
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.tables import Row, interval
 from heliograph.testing.oracles.circuits import CircuitOracle
@@ -23,6 +24,9 @@ from heliograph.testing.oracles.waits import WaitOracle
 
 OVERDUE_SECONDS = 80.0  # longer than any crash, freeze or cut lasts, with the sweep that follows it
 _TOGETHER = ("start_runs", "append", "finish", "suspend", "begin_call", "record_call", "report")
+
+# The functions that also claim: the one that does the first part, and the key of its answers.
+_CARRIERS = {both: (first, key) for first, (both, key) in WITH_CLAIM.items()}
 
 
 class Oracles(WaitOracle, StopOracle):
@@ -75,25 +79,31 @@ class Oracles(WaitOracle, StopOracle):
         self.blame("kernel_rejected", f"{who} {function}: {error.message}")
 
     def calling(self, function: str, args: tuple[Any, ...]) -> None:
-        if function == "start_runs" and any(item.get("fork") for item in args[1]):
+        if function in ("start_runs", "start_and_claim") and any(item.get("fork") for item in args[1]):
             self.forks.keep_rows()
 
     def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None:
-        if function == "finish_and_claim":
-            self._finished_and_claimed(who, args, answer, now)
+        if function in _CARRIERS:
+            self._called_and_claimed(who, function, args, answer, now)
         else:
             self._called(who, function, args, answer, now, self.backend.heads)
 
-    def _finished_and_claimed(self, who: str, args: tuple[Any, ...], answer: Any, now: int) -> None:
+    def _called_and_claimed(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None:
         """Check both parts as calls of their own, with the heads between them."""
+        first, key = _CARRIERS[function]
         project, items, targets, worker, limit, lease_seconds = args
-        finished, claimed = answer["finished"], answer["claimed"]
-        self.count(f"finish_and_claim {'some' if claimed else 'none'}")
+        answers, claimed = answer[key], answer["claimed"]
+        self.count(f"{function} {'some' if claimed else 'none'}")
         between = self.heads.before_claim(self.backend.heads(project), claimed)
-        self._called(who, "finish", (project, items), finished, now, lambda _: between)
-        left = limit - sum(row["outcome"] != "ok" for row in finished)
+        self._called(who, first, (project, items), answers, now, lambda _: between)
+        not_ended = sum(row["outcome"] != "ok" for row in answers) if first == "finish" else 0
         self._called(
-            who, "claim", (project, targets, worker, max(0, left), lease_seconds), claimed, now, self.backend.heads
+            who,
+            "claim",
+            (project, targets, worker, max(0, limit - not_ended), lease_seconds),
+            claimed,
+            now,
+            self.backend.heads,
         )
 
     def _called(

@@ -120,8 +120,8 @@ begin
     end loop;
 end $$;
 
--- Functions and views. Each installation creates them again. The public ones run as their owner. pg_temp comes last: by
--- default it comes first, and a caller's type there would replace ours.
+-- Functions and views. Each installation creates them again. The public ones run as their owner, apart from those of
+-- 65_calls_that_claim.sql. pg_temp comes last: by default it comes first, and a caller's type there would replace ours.
 do $$
 declare
     v_has_roles constant boolean := 'heliograph_owner' = (
@@ -129,12 +129,14 @@ declare
     v_each record;
 begin
     for v_each in
-        select p.oid::regprocedure as name, p.proname not like '\_%' as is_public
+        select p.oid::regprocedure as name, p.proname not like '\_%' as is_public,
+               p.proname in ('start_and_claim', 'report_and_claim') as is_invoker
           from pg_proc p where p.pronamespace = 'heliograph'::regnamespace order by p.oid
     loop
         execute format('revoke all on function %s from public', v_each.name);
         if v_each.is_public then
-            execute format('alter function %s security definer set search_path = pg_catalog, pg_temp', v_each.name);
+            execute format('alter function %s security %s set search_path = pg_catalog, pg_temp', v_each.name,
+                           case when v_each.is_invoker then 'invoker' else 'definer' end);
         end if;
         if v_has_roles then
             execute format('alter function %s owner to heliograph_owner', v_each.name);
@@ -167,6 +169,7 @@ begin
                  array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs',
                        'put_boxes', 'redeliver_callbacks',
                        'remember', 'forget']),
+                (array['heliograph_worker', 'heliograph_api'], array['start_and_claim', 'report_and_claim']),
                 (array['heliograph_worker', 'heliograph_api', 'heliograph_subscriber'],
                  array['subscribe', 'unsubscribe', 'take_signals', 'record_positions']),
                 (array['heliograph_worker', 'heliograph_api', 'heliograph_reader', 'heliograph_subscriber'],

@@ -1,0 +1,129 @@
+"""A process that starts runs, or records results, and has free slots, claims the turns of that call in its commit (decision 0189)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bench.app import calling
+from heliograph import Context, Heliograph
+from heliograph.errors import KernelRejected, StoreUnavailable
+from heliograph.worker import claim_loop
+from tests.runtime.kit import START, Rig, until
+from tests.runtime.test_commits_of_works import counted, report_result
+from tests.runtime.test_next_claims import Calls
+
+
+@pytest.fixture(autouse=True)
+def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker of these tests claims without a reason."""
+    monkeypatch.setattr(claim_loop, "_AGAIN_SECONDS", claim_loop.POLL_SECONDS)
+
+
+def single(name: str = "single") -> Heliograph:
+    app = Heliograph(name)
+    app.agent(name="one", activate_on=START)(lambda ctx: None)
+    return app
+
+
+async def idle(calls: Calls) -> None:
+    """Wait for the first claim of a worker."""
+    await until(lambda: any(name == "claim" for name, _, _ in calls.made))
+
+
+async def test_run_of_the_own_worker_makes_two_commits_and_rings_no_worker(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes, calls = counted(rig), Calls(rig, monkeypatch)
+    async with rig.serving(single()):
+        await idle(calls)
+        rung: list[Any] = []
+        ring = rig.runtime.world.ring
+
+        def noted(keys: list[Any], *more: Any) -> None:
+            rung.extend(keys)
+            ring(keys, *more)
+
+        monkeypatch.setattr(rig.runtime.world, "ring", noted)
+        await rig.ended(await rig.start(single()))
+    assert writes.of_items == ["start_and_claim", "finish"]
+    assert [key.name for key in rung if key.name.startswith("work:")] == []
+
+
+async def test_turn_with_a_suspended_call_makes_four_commits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes, calls = counted(rig), Calls(rig, monkeypatch)
+    async with rig.serving(calling):
+        await idle(calls)
+        run_id = await rig.start(calling)
+        await report_result(rig, rig.runtime.ledger)
+        await rig.ended(run_id)
+    assert writes.of_items == ["start_and_claim", "suspend", "report_and_claim", "finish"]
+
+
+async def test_claim_that_fails_does_not_prevent_the_start(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_first(function: str, _args: Any, answer: Any) -> None:
+        if function == "start_and_claim" and answer is None:
+            raise KernelRejected("the claimed turns have over 256 MB of JSON (54000)")
+
+    calls = Calls(rig, monkeypatch, fail_first)
+    async with rig.serving(single()):
+        await idle(calls)
+        await rig.ended(await rig.start(single()))
+    assert [name for name, _, _ in calls.made if name == "start_runs"] == ["start_runs"]
+
+
+async def test_lost_reply_repeats_the_start_and_the_turn_returns_with_its_lease(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[Any] = []
+
+    def lose_reply(function: str, _args: Any, answer: Any) -> None:
+        if function == "start_and_claim" and answer is not None:
+            lost.append(answer)
+            raise StoreUnavailable("the reply was lost")
+
+    calls = Calls(rig, monkeypatch, lose_reply)
+    async with rig.serving(single(), lease_seconds=0.3):
+        await idle(calls)
+        await rig.ended(await rig.start(single()))
+    [again] = [answer for name, _, answer in calls.made if name == "start_runs"]
+    assert [row["outcome"] for row in again] == ["duplicate"]
+    [claimed] = lost[0]["claimed"]
+    leases = await rig.fetch("select from heliograph.leases where agent_turn_id = $1", claimed["turn_id"])
+    assert len(leases) == 2
+
+
+async def test_start_carries_no_claim_that_its_turn_could_not_use(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another application, a worker without a free slot, and a worker that stops."""
+    app, calls = Heliograph("busy"), Calls(rig, monkeypatch)
+    entered, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.agent(activate_on=START)
+    async def one(_: Context) -> None:
+        entered.set()
+        await may_end.wait()
+
+    async with rig.serving(app, concurrency=1) as worker:
+        await idle(calls)
+        runs = [await rig.start(single("another")), await rig.start(app)]
+        await entered.wait()
+        runs.append(await rig.start(app))
+        worker.stop()
+        runs.append(await rig.start(app))
+        may_end.set()
+    assert [name for name, _, _ in calls.made if "start" in name] == [
+        "start_runs", "start_and_claim", "start_runs", "start_runs"
+    ]  # fmt: skip
+    async with rig.serving(app, single("another")):
+        for run_id in runs:
+            await rig.ended(run_id)
+
+
+async def test_start_claims_no_more_turns_than_it_wakes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(rig, monkeypatch)
+    async with rig.serving(single(), concurrency=10):
+        await idle(calls)
+        await rig.ended(await rig.start(single()))
+    assert [args[4] for name, args, _ in calls.made if name == "start_and_claim"] == [1]
