@@ -22,7 +22,7 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "append": ("ok", "stale", "rejected too_many_cards", "rejected payload_too_large", "together"),
     "finish": ("ok", "conflict", "duplicate", "stale", "rejected payload_too_large", "rejected queue_full",
                "rejected result_fields", "rejected fan_out", "together"),
-    "finish_and_claim": ("some", "none"),
+    "finish_and_claim": ("some", "none"), "start_and_claim": ("some", "none"), "report_and_claim": ("some", "none"),
     # beside `rejected fan_out`: since few signals are sent before the commit of their turn, no early seed has it; a test of the runtime has
     "react": ("ok", "conflict", "rejected queue_full"),
     "begin_call": ("fresh", "again", "done", "in_doubt", "stale", "rejected too_many_waits", "rejected not_inline",

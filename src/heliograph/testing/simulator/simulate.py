@@ -43,6 +43,7 @@ LEASE_SECONDS = 4.0
 SWEEP_SECONDS = 2.5
 HORIZON_SECONDS = 20.0
 SETTLE_SECONDS = 160.0
+_BESIDE_SHARE = 0.15  # of the processes of workers
 _FORKS_SHARE = 0.15
 _POOLS = {"w1": (DEFAULT_POOL,)}  # by slot; the other workers serve both
 
@@ -230,9 +231,20 @@ async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> N
         worker.watchdog.interval_seconds = SWEEP_SECONDS
         world.spawn(process.name, worker.run())
         world.spawn(f"{process.name} retirement", _retire(stage, world, worker))
+        _serve_beside(stage, world, services, workflows)
         await process.ended
         generation += 1
         await asyncio.sleep(plan.between(f"{slot}/restart", 0.3, 4.0))
+
+
+def _serve_beside(stage: Stage, world: SimWorld, services: ProjectServices, workflows: Mapping[str, Workflow]) -> None:
+    """Let the process of some workers start runs and report results, too: these calls carry claims (decision 0189)."""
+    plan, site = stage.plan, f"{world.slot}/beside"
+    if plan.draw(site) < _BESIDE_SHARE and not stage.sends_commands:
+        world.spawn(f"{world.slot} tools", serve_tools(world, services.ledger, takes=True))
+    if plan.draw(site) < _BESIDE_SHARE:
+        workflow = workflows[sorted(workflows)[int(plan.draw(f"{site}/application") * len(workflows))]]
+        world.spawn(f"{world.slot} client", visit(world, services.ledger, workflow, 1))
 
 
 async def _retire(stage: Stage, world: SimWorld, worker: Worker) -> None:
