@@ -12,6 +12,12 @@ from heliograph.policy.retry import RetryPolicy
 from tests.kernel.kit import START, Connect, Item, Kernel, new_project
 from tests.kernel.waits import TOKEN, command, report, suspended, tool
 
+# what the call has, and its row in the outbox does not repeat
+WHOLE = {
+    "tool_call_id": "c1", "agent_turn_id": "turn_a", "turn_epoch": 2, "agent_id": "run_a/writer", "run_id": "run_a",
+    "step_id": None, "tool_name": "search", "after_execution": "suspend",
+}  # fmt: skip
+
 
 async def take(kernel: Kernel, *tools: str, limit: int = 10, seconds: float = 30.0) -> list[Item]:
     taken: list[Item] = await kernel.call("take_commands", list(tools or ["search"]), limit, seconds)
@@ -27,11 +33,26 @@ async def test_tool_gets_its_command_with_everything_needed_to_report(kernel: Ke
     await suspended(kernel, command("c1", 90, subject=None), command("c2") | {"tool": "another"}, tool("c3"))
     (taken,) = await take(kernel)
     assert taken == {
-        "turn_id": "turn_a", "call_id": "c1", "tool": "search", "body": {"query": "c1", "token": TOKEN},
+        "turn_id": "turn_a", "call_id": "c1", "tool": "search", "body": WHOLE | {"query": "c1", "token": TOKEN},
         "deadline": (START + timedelta(seconds=90)).isoformat(), "delivery": 1,
     }  # fmt: skip
+    (row,) = await kernel.rows("outbox", "body", "call_id = 'c1'")
+    assert row["body"] == {"query": "c1", "token": TOKEN}
     answer = await report(kernel, taken["turn_id"], taken["call_id"], token=taken["body"]["token"])
     assert answer["outcome"] == "applied"
+
+
+@pytest.mark.proves("L0-51")
+async def test_command_that_an_earlier_version_stored_with_its_call_remains_as_it_is(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1"))
+    await kernel.call("declare_wire", "nats")
+    body = {**WHOLE, "step_id": "s1", "tool_name": "charge", "query": "c1"}
+    await kernel.connection.execute(
+        "update heliograph.outbox set body = $2 where project_id = $1", kernel.project, body
+    )
+    (sent,) = await kernel.call("read_outbox", 10)
+    (taken,) = await take(kernel)
+    assert sent["body"] == taken["body"] == body
 
 
 @pytest.mark.proves("K18")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from heliograph.ledger.kernel import KERNEL
-from tests.kernel.kit import TARGET, Kernel, encoded, ending, run_item
+from tests.kernel.kit import TARGET, Item, Kernel, draft, encoded, ending, run_item, turn_item
+from tests.kernel.waits import result, tool
 
 ITEMS = 31
 BYTES_MAX = 5650
@@ -39,3 +40,35 @@ async def test_turn_that_starts_and_ends_writes_little_to_the_log(kernel: Kernel
     await kernel.publish()
     assert await kernel.checks(quiescent=True) == []
     assert median(written) < BYTES_MAX, written  # the median has no full pages
+
+
+CALL_BYTES_MAX = 11600
+
+
+@pytest.mark.more
+async def test_turn_with_a_suspended_call_writes_little_to_the_log(kernel: Kernel) -> None:
+    """Its command is as a worker sends it."""
+    written = []
+    for n in range(ITEMS):
+        run_id, turn_id = f"run_{n:021}", f"turn_{n:021}"
+        log = await _log_of(kernel, "start_runs", [run_item(run_id, ["asker"], {turn_id: "asker"})])
+        claiming, claimed = await _log_of_claim(kernel, run_id, turn_id)
+        command = {"subject": "cmd.tool.search", "body": {"arguments": {"question": 1}}}
+        content = {"tool_call_id": "c1", "tool_name": "search", "arguments": {"question": 1}}
+        card = {"card_id": f"card_{turn_id}_2_c1", "kind": "tool.call", "content": content}
+        asked = draft("tool:call", "2", agent="asker", payload={"id": "c1", "name": "search", "input": {"question": 1}})
+        call = tool("c1", step_id="s1", command=command)
+        log += claiming + await _log_of(kernel, "suspend", [turn_item(claimed, asked, calls=[call], cards=[card])])
+        log += await _log_of(kernel, "report", [result(turn_id, "c1")])
+        claiming, claimed = await _log_of_claim(kernel, run_id, turn_id)
+        written.append(log + claiming + await _log_of(kernel, "finish", [ending(claimed, ends="success")]))
+    await kernel.publish()
+    assert await kernel.checks(quiescent=True) == []
+    assert median(written) < CALL_BYTES_MAX, written
+
+
+async def _log_of_claim(kernel: Kernel, run_id: str, turn_id: str) -> tuple[int, Item]:
+    log = await _log_of(kernel, "claim", [{"target": TARGET}], "worker-1", 1, 30)
+    (head,) = await kernel.rows("agent_state_head", "turn_epoch", "run_id = $2", run_id)
+    return log, {"agent_id": f"{run_id}/asker", "turn_id": turn_id, "epoch": head["turn_epoch"], "agent": "asker",
+                 "activation_id": f"sig_{run_id}_2", "run": {"version": 1}}  # fmt: skip

@@ -52,7 +52,10 @@ async def test_waits_edges_commands_and_the_suspended_head_are_written_in_one_co
     await kernel.call("declare_wire", "nats")
     (sent,) = await kernel.call("read_outbox", 10)
     assert (sent["key"], sent["subject"]) == ("cmd:turn_a:c1", "cmd.tool.search")
-    assert sent["body"] == {"query": "c1", "token": TOKEN}
+    assert sent["body"] == {
+        "tool_call_id": "c1", "agent_turn_id": "turn_a", "turn_epoch": claimed["epoch"], "agent_id": "run_a/writer", "run_id": "run_a",
+        "step_id": "s1", "tool_name": "search", "after_execution": "suspend", "query": "c1", "token": TOKEN,
+    }  # fmt: skip
 
 
 @pytest.mark.proves("K3", "L0-51")

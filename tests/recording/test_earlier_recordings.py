@@ -12,6 +12,8 @@ from heliograph import Context, Heliograph
 from heliograph.recording.file import read_recording
 from heliograph.recording.recording import Recording
 from heliograph.recording.replay_recording import replay_recording
+from heliograph.testing import ServedApplication, Simulation
+from tests.recording.simulated import RUN, simulated
 
 # Written before the memory of a run left out counters that are zero, and before skips had the line of their guard.
 SHOP = Path(__file__).parent / "earlier" / "shop.jsonl"
@@ -70,3 +72,31 @@ def test_recording_of_another_python_is_reproduced() -> None:
     )
     assert result.is_same, [*result.lines()]
     assert [*result.signals] == signals
+
+
+@pytest.mark.proves("SIG-04")
+def test_command_of_an_earlier_version_that_repeats_its_call_is_reproduced() -> None:
+    app = Heliograph("asking")
+
+    @app.agent(activate_on=["workflow:start"])
+    async def asker(ctx: Context) -> Any:
+        return await ctx.call("search", {"query": "tides"})
+
+    recording = simulated(app, 1, _answered)
+    [suspension] = [call for part in recording.parts for call in part.calls() if call[2] == "suspend"]
+    [call] = suspension[3]["calls"]
+    assert call["command"]["body"] == {"arguments": {"query": "tides"}}
+    call["command"]["body"] |= {
+        "tool_call_id": "c1", "agent_turn_id": "turn_1", "turn_epoch": 2, "agent_id": "run_one/asker", "run_id": RUN, "step_id": "s1",
+        "tool_name": "search", "after_execution": "suspend",
+    }  # fmt: skip
+    result = replay_recording(recording, app.workflow)
+    assert result.is_same, [*result.lines()]
+
+
+async def _answered(sim: Simulation, served: ServedApplication) -> Recording:
+    async for command in served.client.commands(["search"]):
+        await command.report(result="found")
+        break
+    await served.result(RUN)
+    return await served.recording(RUN)

@@ -210,13 +210,12 @@ def _call_item(owned: OwnedTurn, request: CallRequest, destination: Destination 
 
 
 def _command(owned: OwnedTurn, request: CallRequest) -> JsonObject:
-    """The command for a tool (L0-51); the kernel adds the token while the call is open. trace: headers, if this worker has telemetry."""
-    claimed, headers = owned.claimed, owned.trace.headers_of(request.call_id)
-    command: JsonObject = {
-        "tool_call_id": request.call_id, "agent_turn_id": claimed.turn_id, "turn_epoch": claimed.epoch,
-        "agent_id": claimed.agent_id, "run_id": claimed.run_id, "step_id": request.step_id, "tool_name": request.tool,
-        "arguments": request.input, "after_execution": request.after,
-    }  # fmt: skip
+    """The command for a tool (L0-51). The kernel adds what its call has, and the token while the call is open.
+
+    trace: headers, if this worker has telemetry.
+    """
+    headers = owned.trace.headers_of(request.call_id)
+    command: JsonObject = {"arguments": request.input}
     return {**command, "trace": {**headers}} if headers else command
 
 

@@ -26,10 +26,20 @@ def take_commands(tx: Transaction, tools: Any, limit: int, visible_seconds: floa
         wait = tx.tables.waits.get((row["agent_turn_id"], row["call_id"]))
         if wait is not None:
             answer.append({
-                "turn_id": row["agent_turn_id"], "call_id": row["call_id"], "tool": row["tool"], "body": row["body"],
+                "turn_id": row["agent_turn_id"], "call_id": row["call_id"], "tool": row["tool"], "body": body_of(tx, row, wait),
                 "deadline": None if wait["deadline"] is None else timestamp(wait["deadline"]), "delivery": row["deliveries"],
             })  # fmt: skip
     return answer
+
+
+def body_of(tx: Transaction, command: Row, wait: Row) -> Row:
+    """The body of a command as its tool receives it, like `_command`."""
+    turn = tx.tables.turns[command["agent_turn_id"]]
+    return {
+        "tool_call_id": wait["tool_call_id"], "agent_turn_id": wait["agent_turn_id"], "turn_epoch": wait["epoch"],
+        "agent_id": turn["agent_id"], "run_id": turn["run_id"], "step_id": wait["step_id"], "tool_name": wait["tool"],
+        "after_execution": wait["after_execution"], **command["body"],
+    }  # fmt: skip
 
 
 def command_pools(tx: Transaction, tool: str) -> list[str]:

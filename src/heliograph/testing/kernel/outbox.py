@@ -7,6 +7,7 @@ from typing import Any
 from heliograph.control.pool_names import DEFAULT_POOL
 from heliograph.policy.retry import RetryPolicy
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.commands import body_of
 from heliograph.testing.kernel.jsonb import SqlError
 from heliograph.testing.kernel.tables import Row, interval
 from heliograph.testing.kernel.transaction import Transaction
@@ -119,7 +120,10 @@ def _event_row(tx: Transaction, row: Row) -> Row:
     subject, body = row["subject"], row["body"]
     if subject is None and turn is not None:
         subject = f"evt.agent.{turn['agent_id']}.task"
-    if body is None:
+    wait = tx.tables.waits.get((row["agent_turn_id"], row["call_id"]))
+    if wait is not None:
+        body = body_of(tx, row, wait)
+    elif body is None:
         keys = ("agent_turn_id", "outcome", "output_box_id", "deliverable_card_id")
         values = dict.fromkeys(keys) if turn is None else {key: turn[key] for key in keys}
         body = {"status" if key == "outcome" else key: value for key, value in values.items()}

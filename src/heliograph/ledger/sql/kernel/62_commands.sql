@@ -42,18 +42,28 @@ begin
          where o.project_id = p_project and o.key = d.key
         returning o.outbox_id, o.agent_turn_id, o.call_id, o.tool, o.body, o.deliveries, o.priority
     )
-    select jsonb_agg(jsonb_build_object('turn_id', k.agent_turn_id, 'call_id', k.call_id, 'tool', k.tool, 'body',
-                                        k.body,
-                                        'deadline', w.deadline, 'delivery', k.deliveries)
+    select jsonb_agg(jsonb_build_object('turn_id', k.agent_turn_id, 'call_id', k.call_id, 'tool', k.tool,
+                                        'body', c.body, 'deadline', c.deadline, 'delivery', k.deliveries)
                      order by k.priority desc, k.outbox_id)
       into v_answer
-      from taken k
-     cross join lateral (
-           select x.deadline from heliograph.turn_waiting_tools x
-            where x.project_id = p_project and x.agent_turn_id = k.agent_turn_id
-              and x.tool_call_id = k.call_id offset 0) w;
+      from taken k cross join lateral heliograph._command(p_project, k.agent_turn_id, k.call_id, k.body) c;
     return coalesce(v_answer, '[]');
 end $$;
+
+-- _command: the body of a command as its tool receives it (L0-51), and the deadline of its call. p_body: that of the
+--   outbox, which lacks what the call and its turn have. Earlier versions stored everything.
+create function heliograph._command(p_project text, p_turn_id text, p_call_id text, p_body jsonb)
+    returns table (body jsonb, deadline timestamptz) language sql stable as $$
+    select jsonb_build_object(
+               'tool_call_id', w.tool_call_id, 'agent_turn_id', w.agent_turn_id, 'turn_epoch', w.epoch,
+               'agent_id', t.agent_id, 'run_id', t.run_id, 'step_id', w.step_id, 'tool_name', w.tool,
+               'after_execution', w.after_execution) || p_body,
+           w.deadline
+      from heliograph.turn_waiting_tools w
+      join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = p_turn_id
+     where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.tool_call_id = p_call_id
+    offset 0
+$$;
 
 -- command_pools: list, in order, the pools that have commands of a tool to take. If each destination has its own pool,
 --   and a worker takes the commands of each pool separately, a slow destination does not delay the others.

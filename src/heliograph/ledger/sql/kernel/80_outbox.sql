@@ -18,7 +18,7 @@ begin
         select coalesce(jsonb_agg(jsonb_build_object(
                    'outbox_id', o.outbox_id, 'kind', o.kind, 'key', o.key, 'target', t.target,
                    'subject', coalesce(o.subject, 'evt.agent.' || t.agent_id || '.task'),
-                   'body', coalesce(o.body, jsonb_build_object(
+                   'body', coalesce(c.body, o.body, jsonb_build_object(
                        'agent_turn_id', t.agent_turn_id, 'status', t.outcome, 'output_box_id', t.output_box_id,
                        'deliverable_card_id', t.deliverable_card_id)),
                    'wires', v_wires) order by o.outbox_id), '[]')
@@ -35,7 +35,8 @@ begin
                        (select h.target from heliograph.agent_state_head h
                          where h.project_id = p_project and h.agent_id = x.agent_id) as target
                   from heliograph.agent_turns x
-                 where x.project_id = p_project and x.agent_turn_id = o.agent_turn_id offset 0) t on true);
+                 where x.project_id = p_project and x.agent_turn_id = o.agent_turn_id offset 0) t on true
+          left join lateral heliograph._command(p_project, o.agent_turn_id, o.call_id, o.body) c on true);
 end $$;
 
 -- mark_published: record that rows of the outbox have been published. A task event is done. A command is due again
