@@ -42,7 +42,7 @@ async def test_turn_that_starts_and_ends_writes_little_to_the_log(kernel: Kernel
     assert median(written) < BYTES_MAX, written  # the median has no full pages
 
 
-CALL_BYTES_MAX = 11600
+CALL_BYTES_MAX = 11570
 
 
 @pytest.mark.more

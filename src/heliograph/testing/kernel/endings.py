@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import settle_ended
 from heliograph.testing.kernel.head import (
@@ -118,7 +117,7 @@ def end_by_kernel(
     payload = {"agent": head["agent_name"], "outcome": outcome, "error": error, "deliverable_card_id": end_of(turn_id)}
     log(tx, run["run_id"], turn_id, [{
         "name": "agent:failed", "agent": head["agent_name"], "is_pending": True, "payload": payload,
-        "parent": signal_id(run["run_id"], turn["activation_seq"]), **trust,
+        "parent": str(turn["activation_seq"]), **trust,
     }])  # fmt: skip
     return dispatch_next(tx, [turn["agent_id"]])
 

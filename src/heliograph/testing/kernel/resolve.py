@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.checkpoints import checkpoint
 from heliograph.testing.kernel.circuit_breakers import count_circuits
@@ -194,7 +193,7 @@ def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
 
 def _draft(item: Row, name: str, payload: Row) -> Row:
     head = item["head"]
-    return {"name": name, "agent": head["agent_name"], "parent": signal_id(head["run_id"], head["activation_seq"]), "payload": payload,
+    return {"name": name, "agent": head["agent_name"], "parent": str(head["activation_seq"]), "payload": payload,
             **({"is_pending": True} if item["run"]["wakes_on_results"] else {}), **({"trust": "untrusted"} if item["trust"] == "untrusted" else {})}  # fmt: skip
 
 

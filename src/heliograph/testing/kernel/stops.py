@@ -105,7 +105,7 @@ def _note_stop(tx: Transaction, turn: Row, item: Any, reason: str, status: str) 
     head = tx.tables.heads[turn["agent_id"]]
     actor = {} if get_text(item, "actor") is None else {"actor": get_raw(item, "actor")}
     seq = log(tx, turn["run_id"], turn["agent_turn_id"], [{
-        "name": "halt", "agent": head["agent_name"], "parent": signal_id(turn["run_id"], turn["activation_seq"]),
+        "name": "halt", "agent": head["agent_name"], "parent": str(turn["activation_seq"]),
         "payload": {"reason": reason, "graceful": get_text(item, "mode") == "graceful"} | actor,
     }])  # fmt: skip
     inbox_id = tx.next("inbox_id")

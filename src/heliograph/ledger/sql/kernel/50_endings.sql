@@ -222,7 +222,7 @@ begin
      where project_id = p_project and run_id = v_turn.run_id;
     perform heliograph._log(p_project, v_turn.run_id, p_turn_id, jsonb_build_array(jsonb_build_object(
             'name', 'agent:failed', 'agent', h.agent_name, 'is_pending', true,
-            'parent', heliograph._signal_id(v_turn.run_id, v_turn.activation_seq),
+            'parent', v_turn.activation_seq::text,
             'payload', jsonb_build_object('agent', h.agent_name, 'outcome', p_outcome, 'error', v_error,
                                           'deliverable_card_id', heliograph._deliverable_id(p_turn_id))) || v_trust),
                                           v_now)

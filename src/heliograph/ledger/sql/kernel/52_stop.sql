@@ -145,8 +145,7 @@ declare
 begin
     select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = p_turn.agent_id;
     v_seq := heliograph._log(p_project, p_turn.run_id, p_turn.agent_turn_id, jsonb_build_array(jsonb_build_object(
-        'name', 'halt', 'agent', v_head.agent_name, 'parent', heliograph._signal_id(p_turn.run_id,
-                p_turn.activation_seq),
+        'name', 'halt', 'agent', v_head.agent_name, 'parent', p_turn.activation_seq::text,
         'payload', jsonb_build_object('reason', p_reason, 'graceful', p_item ->> 'mode' = 'graceful')
                    || jsonb_strip_nulls(jsonb_build_object('actor', p_item -> 'actor')))), p_now);
     insert into heliograph.agent_inbox

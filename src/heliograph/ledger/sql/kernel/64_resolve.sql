@@ -265,7 +265,7 @@ create function heliograph._applicable(p_project text, p_results heliograph.call
            w.child_turn_id, w.kind, w.tool, w.trust,
            case when w.may_override and x.output #>> '{__cg_control,after_execution}' in ('suspend', 'terminate')
                 then x.output #>> '{__cg_control,after_execution}' else w.after_execution end,
-           w.circuit, w.opened_at, t.output_box_id, h.turn_epoch, h.agent_name, h.parent_step_id, r.wakes_on_results,
+           w.circuit, w.opened_at, t.output_box_id, h.turn_epoch, h.agent_name, h.activation_seq::text, r.wakes_on_results,
            o.last, w.at, m.at, r.at, case when h.status = 'suspended' and w.kind <> 'inline' then h.at end,
            heliograph._result_id(x.turn_id, x.call_id), null::jsonb, null::jsonb
       from unnest(p_results) with ordinality
@@ -288,8 +288,7 @@ create function heliograph._applicable(p_project text, p_results heliograph.call
            select y.output_box_id from heliograph.agent_turns y
             where y.project_id = p_project and y.agent_turn_id = x.turn_id offset 0) t
      cross join lateral (
-           select y.ctid as at, y.turn_epoch, y.agent_name, y.status,
-                  heliograph._signal_id(y.run_id, y.activation_seq) as parent_step_id
+           select y.ctid as at, y.turn_epoch, y.agent_name, y.status, y.activation_seq
              from heliograph.agent_state_head y
             where y.project_id = p_project and y.agent_id = w.agent_id
               and y.active_agent_turn_id = x.turn_id offset 0) h
