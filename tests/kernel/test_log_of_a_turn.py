@@ -42,29 +42,32 @@ async def test_turn_that_starts_and_ends_writes_little_to_the_log(kernel: Kernel
     assert median(written) < BYTES_MAX, written  # the median has no full pages
 
 
-CALL_BYTES_MAX = 11570
+CALL_BYTES_MAX = 10420
 
 
 @pytest.mark.more
 async def test_turn_with_a_suspended_call_writes_little_to_the_log(kernel: Kernel) -> None:
-    """Its command is as a worker sends it."""
+    """Its command is as a worker sends it. Each row has the project, so the length of its name counts."""
+    kernel.project = "calls"
     written = []
     for n in range(ITEMS):
         run_id, turn_id = f"run_{n:021}", f"turn_{n:021}"
-        log = await _log_of(kernel, "start_runs", [run_item(run_id, ["asker"], {turn_id: "asker"})])
-        claiming, claimed = await _log_of_claim(kernel, run_id, turn_id)
+        started = await _log_of(kernel, "start_runs", [run_item(run_id, ["asker"], {turn_id: "asker"})])
+        first, claimed = await _log_of_claim(kernel, run_id, turn_id)
         command = {"subject": "cmd.tool.search", "body": {"arguments": {"question": 1}}}
         content = {"tool_call_id": "c1", "tool_name": "search", "arguments": {"question": 1}}
         card = {"card_id": f"card_{turn_id}_2_c1", "kind": "tool.call", "content": content}
         asked = draft("tool:call", "2", agent="asker", payload={"id": "c1", "name": "search", "input": {"question": 1}})
         call = tool("c1", step_id="s1", command=command)
-        log += claiming + await _log_of(kernel, "suspend", [turn_item(claimed, asked, calls=[call], cards=[card])])
-        log += await _log_of(kernel, "report", [result(turn_id, "c1")])
-        claiming, claimed = await _log_of_claim(kernel, run_id, turn_id)
-        written.append(log + claiming + await _log_of(kernel, "finish", [ending(claimed, ends="success")]))
+        suspended = await _log_of(kernel, "suspend", [turn_item(claimed, asked, calls=[call], cards=[card])])
+        reported = await _log_of(kernel, "report", [result(turn_id, "c1")])
+        second, claimed = await _log_of_claim(kernel, run_id, turn_id)
+        ended = await _log_of(kernel, "finish", [ending(claimed, ends="success")])
+        written.append((started, first, suspended, reported, second, ended))
     await kernel.publish()
     assert await kernel.checks(quiescent=True) == []
-    assert median(written) < CALL_BYTES_MAX, written
+    medians = [median(each) for each in zip(*written, strict=True)]  # without the splits of indexes
+    assert sum(medians) < CALL_BYTES_MAX, medians
 
 
 async def _log_of_claim(kernel: Kernel, run_id: str, turn_id: str) -> tuple[int, Item]:

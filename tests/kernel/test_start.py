@@ -69,7 +69,8 @@ async def test_value_that_a_unique_index_of_an_operator_has_already_is_an_error(
         run_item(name, ["writer"], {f"turn_{name}": "writer"}) | {"callback_url": "https://a.example/end"}
         for name in ("run_a", "run_b")
     )
-    await kernel.connection.execute("create unique index mine on heliograph.runs (callback_url)")
+    where = f"where project_id = '{kernel.project}'"
+    await kernel.connection.execute(f"create unique index mine on heliograph.runs (callback_url) {where}")
     try:
         await kernel.connection.execute("set statement_timeout = '5s'")
         await kernel.call("start_runs", [first])
