@@ -265,8 +265,9 @@ create function heliograph._applicable(p_project text, p_results heliograph.call
            w.child_turn_id, w.kind, w.tool, w.trust,
            case when w.may_override and x.output #>> '{__cg_control,after_execution}' in ('suspend', 'terminate')
                 then x.output #>> '{__cg_control,after_execution}' else w.after_execution end,
-           w.circuit, w.opened_at, t.output_box_id, h.turn_epoch, h.agent_name, h.activation_seq::text, r.wakes_on_results,
-           o.last, w.at, m.at, r.at, case when h.status = 'suspended' and w.kind <> 'inline' then h.at end,
+           w.circuit, w.opened_at, t.output_box_id, h.turn_epoch, h.agent_name, h.activation_seq::text,
+           r.wakes_on_results, o.last, w.at, m.at, r.at,
+           case when h.status = 'suspended' and w.kind <> 'inline' then h.at end,
            heliograph._result_id(x.turn_id, x.call_id), null::jsonb, null::jsonb
       from unnest(p_results) with ordinality
            x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session,
