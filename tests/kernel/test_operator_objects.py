@@ -1,4 +1,4 @@
-"""Objects that an operator has created on tables of the schema are neither lost by a migration nor the cause of a raw error."""
+"""Objects that an operator has created on the schema are neither lost by an upgrade nor the cause of a raw error."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from heliograph.errors import Conflict
 from heliograph.ledger.install import Migration, install, migrations, read_state
 from heliograph.ledger.operator_objects import DROPPED, TABLE
+from tests.kernel.schema_objects import objects
 from tests.kernel.test_changing_columns import MOVED
 from tests.kernel.test_install import install_before
 
@@ -69,6 +70,10 @@ CREATED_LATER = {
         67, "create rule unseen as on delete to heliograph.execution_edges do instead nothing",
         "rule unseen on table heliograph.execution_edges",
     ),
+    "policy of a table": (
+        67, "create policy mine on heliograph.execution_edges for select to public using (edge_id > 0)",
+        "policy mine on table heliograph.execution_edges",
+    ),
     "grant of a table": (
         67, "grant select on heliograph.execution_edges to public", "grants on table heliograph.execution_edges",
     ),
@@ -115,6 +120,68 @@ async def test_index_and_check_of_an_operator_survive_a_migration_that_moves_the
     await install(connection)
     assert await connection.fetchval("select to_regclass('heliograph.mine') is not null")
     assert await connection.fetchval("select count(*) from pg_constraint where conname = 'mine'") == 1
+
+
+# objects of views and functions, which each upgrade replaces
+DEPENDENT = {
+    "view": ("create view public.mine as select run_id from heliograph.run_overview", "view public.mine depends"),
+    "materialized view": (
+        "create materialized view public.mine as select run_id from heliograph.run_overview", "materialized view public.mine depends",
+    ),
+    "trigger of a view": (
+        "create function public.seen() returns trigger language plpgsql as $$ begin return new; end $$;"
+        " create trigger mine instead of update on heliograph.run_overview for each row execute function public.seen()",
+        "trigger mine on view heliograph.run_overview depends",
+    ),
+    "function": (
+        "create function public.mine() returns setof heliograph.run_overview language sql as 'select * from heliograph.run_overview'",
+        r"function public.mine\(\) depends",
+    ),
+    "default and check": (
+        "create table public.mine (is_ours boolean default heliograph._is_reserved('x') check (heliograph._is_reserved('y') = is_ours))",
+        "constraint mine_is_ours_check on table public.mine, default value for column is_ours of table public.mine depend",
+    ),
+    "column": ("create table public.mine (runs heliograph.run_overview[])", "column runs of table public.mine depends"),
+    "policy of a table": (
+        "create policy mine on heliograph.runs using (heliograph._is_reserved(run_id))", "policy mine on table heliograph.runs depends",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("kind", DEPENDENT)
+async def test_upgrade_names_what_depends_on_a_view_or_function_and_drops_nothing(
+    connection: asyncpg.Connection, kind: str
+) -> None:
+    await install(connection)
+    statement, message = DEPENDENT[kind]
+    await connection.execute(statement)
+    await connection.execute("update heliograph.kernel_version set checksum = 'an older kernel'")
+    before = await objects(connection)
+    with pytest.raises(Conflict, match=f"{message}.*run helio db install, then create it again") as raised:
+        await install(connection)
+    assert raised.value.code == "schema_in_use"
+    assert await objects(connection) == before
+
+
+@pytest.mark.more
+async def test_constraint_that_a_migration_violates_is_named(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await install_before(52, connection, monkeypatch)
+    await connection.execute(
+        """insert into heliograph.runs (project_id, run_id, target, status, request_hash, state, memory, created_at, updated_at)
+           values ('project', 'a', 'newsroom', 'running', '', '{}', '{}', now(), now());
+           insert into heliograph.recordings (project_id, run_id, tags, at) values ('project', 'a', '{}', now());
+           alter table heliograph.runs add constraint mine check (target <> 'newsroom') not valid"""
+    )
+    with pytest.raises(
+        Conflict, match=r"mine on table heliograph\.runs rejects a row that a migration writes\. Drop"
+    ) as raised:
+        await install(connection)
+    assert raised.value.code == "schema_in_use"
+    await connection.execute("alter table heliograph.runs drop constraint mine")
+    await install(connection)
 
 
 def test_list_has_each_column_and_table_that_a_migration_drops() -> None:

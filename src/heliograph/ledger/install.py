@@ -13,7 +13,13 @@ from importlib.resources import files
 from typing import Any
 
 from heliograph.errors import Rejected, StoreUnavailable
-from heliograph.ledger.operator_objects import DEPENDENT, in_use, reject_lost_objects
+from heliograph.ledger.operator_objects import (
+    DEPENDENT,
+    in_use,
+    reject_dependent_objects,
+    reject_lost_objects,
+    violated_constraint,
+)
 
 OWNER = "heliograph_owner"
 _LOCK = 0x68656C696F  # 'helio'
@@ -165,13 +171,15 @@ async def install(connection: Any) -> list[str]:
 
     Raises Rejected (`schema_version`) if the database is newer than the program, or an applied migration was edited,
     StoreUnavailable (`schema_locked`) if another session keeps a table locked, and Conflict (`schema_in_use`) if something that an
-    operator has created prevents a migration. Then nothing has changed.
+    operator has created prevents a migration, or would be lost. Then nothing has changed.
     """
     try:
         return await _install(connection)
     except Exception as error:
         if getattr(error, "sqlstate", None) == DEPENDENT:
             raise in_use(", ".join(str(getattr(error, "detail", None) or error).splitlines())) from error
+        if (reason := violated_constraint(error)) is not None:
+            raise in_use(reason) from error
         if getattr(error, "sqlstate", None) not in (_LOCK_TIMEOUT, _DEADLOCK):
             raise
         raise StoreUnavailable(
@@ -193,6 +201,7 @@ async def _install(connection: Any) -> list[str]:
             r["version"]: r["checksum"] for r in await connection.fetch("select * from heliograph.schema_version")
         }
         _reject_newer(state)
+        await reject_dependent_objects(connection)
         await connection.execute(_DROP_KERNEL, timeout=_SECONDS_MAX)
         if applied and state.installed < state.needed:
             await connection.execute(_UNBIND, timeout=_SECONDS_MAX)

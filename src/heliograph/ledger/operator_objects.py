@@ -1,4 +1,4 @@
-"""Objects that an operator has created on tables of the schema: no migration drops them silently, and its error names them."""
+"""Objects that an operator has created on tables, views and functions of the schema: no upgrade drops them silently, and its error names them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliograph.errors import Conflict
+
+_VIOLATION = "23"  # the class of errors of constraints
 
 DEPENDENT = "2BP01"  # dependent_objects_still_exist: the detail of the error names the objects
 
@@ -28,6 +30,7 @@ DROPPED: Mapping[int, Mapping[str, str]] = {
 # This migration moves columns. It creates their indexes and checks again, also those of an operator.
 _CREATES_AGAIN = 61
 _OURS = ("execution_edges_pkey",)
+_OUR_POLICIES = ("project", "own", "seen")  # 96_roles.sql creates them on each table
 
 # A name of null stands for the whole table. Not-null constraints belong to their columns.
 _LOST = """
@@ -43,8 +46,9 @@ select pg_describe_object(d.classid, d.objid, 0)
   left join pg_constraint c on d.classid = 'pg_constraint'::regclass and c.oid = d.objid
   left join pg_class i on d.classid = 'pg_class'::regclass and i.oid = d.objid and i.relkind = 'i'
   left join pg_trigger t on d.classid = 'pg_trigger'::regclass and t.oid = d.objid
+  left join pg_policy p on d.classid = 'pg_policy'::regclass and p.oid = d.objid
  where d.deptype = 'a' and coalesce(c.conname, i.relname, '') <> all ($3::text[])
-   and (d.classid in ('pg_statistic_ext'::regclass, 'pg_rewrite'::regclass) or not t.tgisinternal
+   and (d.classid in ('pg_statistic_ext'::regclass, 'pg_rewrite'::regclass) or not t.tgisinternal or p.polname <> all ($5::text[])
         or i.relname is not null and not $4 or c.contype <> 'n' and not (c.contype = 'c' and $4))
 union
 select format('grants on column %s of table %s', a.attname, a.attrelid::regclass)
@@ -56,6 +60,43 @@ select format('grants on table %s', m.relation::regclass)
  order by 1"""
 
 
+# What depends on a view, a function or a type of the schema, and is none itself. An upgrade replaces these, and PostgreSQL would drop it with them.
+_DEPENDENT = """
+with ours as (
+    select 'pg_class'::regclass as classid, c.oid from pg_class c
+     where c.relnamespace = 'heliograph'::regnamespace and c.relkind in ('v', 'c')
+    union all
+    select 'pg_proc'::regclass, p.oid from pg_proc p where p.pronamespace = 'heliograph'::regnamespace
+    union all
+    select 'pg_type'::regclass, x.oid
+      from pg_class c join pg_type t on t.oid = c.reltype cross join unnest(array[t.oid, t.typarray]) x (oid)
+     where c.relnamespace = 'heliograph'::regnamespace and c.relkind in ('v', 'c'))
+select distinct pg_describe_object(f.classid, f.oid, f.place)
+  from ours join pg_depend d on d.refclassid = ours.classid and d.refobjid = ours.oid and d.deptype <> 'i'
+  left join pg_rewrite w on d.classid = 'pg_rewrite'::regclass and w.oid = d.objid and w.rulename = '_RETURN'
+ cross join lateral (
+       select case when w.oid is null then d.classid else 'pg_class'::regclass end as classid,
+              coalesce(w.ev_class, d.objid) as oid, case when w.oid is null then d.objsubid else 0 end as place) f
+ where (f.classid, f.oid) not in (select o.classid, o.oid from ours o)
+ order by 1"""
+
+
+async def reject_dependent_objects(connection: Any) -> None:
+    """Raise Conflict (`schema_in_use`) if an operator's objects, like views, depend on what an upgrade drops and creates again."""
+    if found := [row[0] for row in await connection.fetch(_DEPENDENT)]:
+        raise in_use(f"it replaces views and functions on which {', '.join(found)} depend{'s' * (len(found) == 1)}")
+
+
+def violated_constraint(error: Exception) -> str | None:
+    """Why a migration cannot write a row; None for another error. Constraints of the schema accept what migrations write."""
+    if not str(getattr(error, "sqlstate", "")).startswith(_VIOLATION) or not getattr(error, "constraint_name", None):
+        return None
+    where: Any = error
+    return (
+        f"{where.constraint_name} on table {where.schema_name}.{where.table_name} rejects a row that a migration writes"
+    )
+
+
 async def reject_lost_objects(connection: Any, version: int) -> None:
     """Raise Conflict (`schema_in_use`) if a migration would drop objects or grants of an operator with its columns and tables."""
     dropped = [(table, name) for table, names in DROPPED.get(version, {}).items() for name in names.split()]
@@ -63,7 +104,10 @@ async def reject_lost_objects(connection: Any, version: int) -> None:
         return
     tables = [table for table, _ in dropped]
     columns = [None if name == TABLE else name for _, name in dropped]
-    lost = [row[0] for row in await connection.fetch(_LOST, tables, columns, _OURS, version == _CREATES_AGAIN)]
+    lost = [
+        row[0]
+        for row in await connection.fetch(_LOST, tables, columns, _OURS, version == _CREATES_AGAIN, _OUR_POLICIES)
+    ]
     if lost:
         raise in_use(f"migration {version:04d} would drop {', '.join(lost)}")
 
