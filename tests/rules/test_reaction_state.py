@@ -223,6 +223,17 @@ def test_run_keeps_no_counters_that_are_zero() -> None:
     assert (run.view.memory.keys() - {"started_at", "agents"}, run.view.memory["turns"]) == ({"turns"}, 1)
 
 
+def test_run_that_ends_keeps_the_memory_of_its_start_without_counters() -> None:
+    spent = Draft("harness:end", {"usage": {"inputTokens": 1, "outputTokens": 2}}, "writer", None, NOW)
+    run = Run(workflow(agent("writer", START, emits=["draft:ready"]), agent("critic", ["draft:ready"])))
+    before = run.view.memory
+    run.end("writer", "text", drafts=(spent,))
+    run.end("critic", outcome="failed")
+    metrics = run.end_payload["metrics"]
+    assert (run.view.status, metrics["turns"], metrics["failed"]) == ("ended", 2, 1)
+    assert run.view.memory == before
+
+
 @pytest.mark.proves("S22")
 def test_run_whose_stored_memory_lacks_its_keys_continues_to_its_end() -> None:
     run = Run(workflow(agent("writer", START)))

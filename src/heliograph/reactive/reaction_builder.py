@@ -155,7 +155,7 @@ class ReactionBuilder:
         if not is_open and self.open_turns + len(self.reaction.activations) == 0 and self.pending == 0:
             self._end()
         self._joined.store(self.memory, self._base)
-        self.reaction.memory = stored_memory(self.memory)
+        self.reaction.memory = stored_memory(self.memory, is_over=self.reaction.status == "ended")
         return self.reaction
 
     def _stop_reason(self, end_when: Callable[[Any], Any]) -> str | None:

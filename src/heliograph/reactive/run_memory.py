@@ -35,6 +35,7 @@ STOPPED_BY = (
 ZEROS: Mapping[str, Any] = {
     "joins": {}, "turns": 0, "failed": 0, "partial": 0, "skipped": 0, "usage": {"inputTokens": 0, "outputTokens": 0},
 }  # fmt: skip
+COUNTERS = ZEROS.keys() - {"joins"}
 CHANGED_IN_PLACE = frozenset(("joins", "usage"))  # by reactions; they replace all other values
 
 
@@ -56,11 +57,14 @@ def complete_memory(memory: Mapping[str, Any], workflow: Workflow, now: datetime
     return complete
 
 
-def stored_memory(memory: dict[str, Any]) -> JsonObject:
-    """A memory as the run keeps it: without the counters that are zero. Each commit of a run writes it as a whole."""
+def stored_memory(memory: dict[str, Any], *, is_over: bool = False) -> JsonObject:
+    """A memory as the run keeps it: without the counters that are zero. Each commit of a run writes it as a whole.
+
+    is_over: the run ends with this commit. Its workflow:end has the counters, and no reaction follows that reads them.
+    """
     stored = memory.copy()
     for key, zero in ZEROS.items():
-        if key in stored and stored[key] == zero:
+        if key in stored and (stored[key] == zero or (is_over and key in COUNTERS)):
             del stored[key]
     return stored
 

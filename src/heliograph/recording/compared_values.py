@@ -24,8 +24,9 @@ def plain(value: Any) -> Any:
 def as_sent_now(function: str, item: JsonObject) -> JsonObject:
     """The item of a recorded kernel call as this version sends it.
 
-    Earlier versions wrote counters of a memory that are zero, too. Their reactions had the version of the run, which is a key of the item.
-    They recorded how many turns of a conversation they read at once. The bodies of their commands repeated what the call has.
+    Earlier versions wrote counters of a memory that are zero, too, and those of a run that ends. Their reactions had the version of the
+    run, which is a key of the item. They recorded how many turns of a conversation they read at once. The bodies of their commands
+    repeated what the call has.
     """
     if function == "read_conversation":
         return {key: value for key, value in item.items() if key != "limit"}
@@ -36,7 +37,8 @@ def as_sent_now(function: str, item: JsonObject) -> JsonObject:
     if not isinstance(reaction, dict):
         return item
     if isinstance(reaction.get("memory"), dict):
-        reaction = {**reaction, "memory": stored_memory(reaction["memory"])}
+        is_over = reaction.get("status") == "ended"
+        reaction = {**reaction, "memory": stored_memory(reaction["memory"], is_over=is_over)}
     if "version" not in reaction:
         return {**item, "reaction": reaction}
     version = {} if function == "start_runs" else {"version": reaction["version"]}

@@ -37,7 +37,8 @@ class RecordedRuns:
         recorded: JsonObject = {key: run[key] for key in keys}
         replayed: Any = as_jsonb(plain({key: reaction[key] for key in keys}))
         if "memory" in keys:
-            before, after = stored_memory(run["memory"]), replayed["memory"]
+            before = stored_memory(run["memory"], is_over=run.get("status") == "ended")
+            after = replayed["memory"]
             of_kernel = {"join_base"} if after.get("join_base", 0) is None else set()  # what the kernel sets
             for key in of_kernel | ({"untrusted_keys"} if "keeps_taint" in reaction else set()):
                 before.pop(key, None)
