@@ -36,7 +36,7 @@ async def rejected(kernel: Kernel, claimed: Item) -> None:
     assert await kernel.everything() == before
 
 
-@pytest.mark.proves("L0-02", "L0-41", "L0-110", "L0-111", "K2", "K7")
+@pytest.mark.proves("L0-02", "L0-41", "L0-110", "L0-111", "K1", "K2", "K7")
 async def test_former_owner_of_a_recovered_turn_writes_nothing_more(kernel: Kernel) -> None:
     late = await lose(kernel)
     await rejected(kernel, late)  # dispatched again, without an owner
