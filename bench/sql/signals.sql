@@ -28,7 +28,6 @@ create function pg_temp.add_run(p_run_id text, p_commits integer) returns void l
                                  created_at, updated_at, ended_at)
     values ('bench', p_run_id, 'bench', 'ended', 'success', '', '{}', '{}', 10 * p_commits, now(), now(), now());
     insert into heliograph.agent_turns (project_id, agent_turn_id, agent_id, run_id, state, outcome, max_attempts, cause_seq,
-        activation_seq, output_box_id, deliverable_card_id, created_at, expires_at, finished_at)
-    values ('bench', 'turn_' || p_run_id, p_run_id || '/writer', p_run_id, 'done', 'success', 3, 1, 2, 'box', 'card', now(),
-            now(), now());
+        activation_seq, output_box_id, created_at, expires_at, finished_at)
+    values ('bench', 'turn_' || p_run_id, p_run_id || '/writer', p_run_id, 'done', 'success', 3, 1, 2, 'box', now(), now(), now());
 $$;

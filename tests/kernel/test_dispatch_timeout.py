@@ -35,7 +35,7 @@ async def test_unclaimed_turn_ends_in_time_despite_repeated_sweeps(kernel: Kerne
     assert await swept(kernel) == ["turn_a"]
     turn = await kernel.turn("turn_a")
     assert (turn["outcome"], turn["state"]) == ("timeout", "done")
-    [card] = await kernel.rows("cards", "content", "card_id = $2", turn["deliverable_card_id"])
+    [card] = await kernel.rows("cards", "content", "agent_turn_id = $2", turn["agent_turn_id"])
     assert card["content"]["error"] == {
         "code": "TIMEOUT", "message": "no worker of pool default claimed it within 30 s (dispatch_seconds_max)", "recoverable": False,
         "details": {"scope": "turn"},
@@ -100,7 +100,7 @@ async def test_turn_that_waits_because_of_running_max_ends_with_a_message_that_n
     [late] = {"turn_a", "turn_b"} - {claimed["turn_id"]}
     assert await swept(kernel) == [late]
     turn = await kernel.turn(late)
-    [card] = await kernel.rows("cards", "content", "card_id = $2", turn["deliverable_card_id"])
+    [card] = await kernel.rows("cards", "content", "agent_turn_id = $2", turn["agent_turn_id"])
     assert card["content"]["error"]["message"] == (
         "it did not begin within 30 s (dispatch_seconds_max), because the project runs at most 1 turns at once (running_max): "
         "raise a limit, or send less"

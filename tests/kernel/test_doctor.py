@@ -40,7 +40,6 @@ HARM = [
     ("a deliverable lost", [LOST.format("cards", "card_id = 'card:turn_a:end'")], {"I3", "I4"}),
     ("a second deliverable",
      ["alter table cards drop constraint cards_check", CARD.format("card_9", "a", "a", 2, "task.deliverable")], {"I3"}),
-    ("a pointer to another card", [TURN.format("deliverable_card_id = 'card_note_0'", "a")], {"I4"}),
     ("a deliverable in another box", [SET_CARD.format("box_id = 'box_turn_x'", "card:turn_a:end")], {"I4"}),
     ("a deliverable of a running turn", [CARD.format("card:turn_3:end", 3, 3, 1, "task.deliverable")], {"I5", "I12"}),
     ("an event lost", [LOST.format("outbox", "key = 'evt:turn_a'")], {"I6"}),
@@ -134,7 +133,7 @@ HARM = [
 ROW_CHECKS = {
     "agent_state_head_check": "H4", "agent_state_head_check1": "H5", "agent_state_head_check2": "H5", "agent_state_head_check3": "H6",
     "agent_state_head_check4": "H6", "agent_state_head_check5": "H7", "agent_state_head_check6": "H7", "agent_state_head_stop": "H7",
-    "agent_turns_check": "I19", "agent_turns_check1": "I19", "agent_turns_check2": "I19", "agent_turns_check3": "I20",
+    "agent_turns_check": "I19", "agent_turns_check2": "I19", "agent_turns_check3": "I20",
     "runs_check": "R9", "runs_check1": "R9", "runs_forked_check": "R10", "signals_check": "R11", "cards_check1": "B7",
     "turn_waiting_tools_check": "W12", "turn_waiting_tools_check1": "W12", "turn_waiting_tools_check2": "W12",
     "turn_waiting_tools_check3": "W13", "agent_inbox_check": "I21",

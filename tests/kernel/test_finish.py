@@ -19,12 +19,12 @@ async def test_ending_writes_one_deliverable_and_one_event_and_idles_the_head(ke
     assert (turn["state"], turn["outcome"], turn["finished_at"]) == ("done", outcome, kernel.now)
     (card,) = await kernel.rows("card_overview")
     assert (card["card_id"], card["kind"], card["box_id"]) == (
-        turn["deliverable_card_id"],
+        "card:turn_a:end",
         DELIVERABLE,
         turn["output_box_id"],
     )
     (event,) = await kernel.call("read_outbox", 10)
-    assert event["body"]["deliverable_card_id"] == card["card_id"] == "card:turn_a:end"
+    assert event["body"]["deliverable_card_id"] == card["card_id"]
     assert (head["status"], head["active_agent_turn_id"], head["owner"], head["lease_until"]) == (
         "idle",
         None,

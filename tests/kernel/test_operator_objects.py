@@ -40,7 +40,7 @@ CREATED = {
     ),
 }  # fmt: skip
 
-# objects of a column that 0068 drops, and of the table that 0067 drops
+# objects of columns that 0068 and 0070 drop, and of the table that 0067 drops
 CREATED_LATER = {
     "index": (68, "create index mine on heliograph.agent_inbox (agent_id)", "index heliograph.mine"),
     "index of an expression": (68, "create index mine on heliograph.agent_inbox (lower(agent_id))", "index heliograph.mine"),
@@ -57,6 +57,7 @@ CREATED_LATER = {
     "column grant": (
         68, "grant select (agent_id) on heliograph.agent_inbox to public", "grants on column agent_id of table heliograph.agent_inbox",
     ),
+    "index of a turn": (70, "create index mine on heliograph.agent_turns (deliverable_card_id)", "index heliograph.mine"),
     "index of a table": (67, "create index mine on heliograph.execution_edges (run_id)", "index heliograph.mine"),
     "check of a table": (
         67, "alter table heliograph.execution_edges add constraint mine check (edge_id > 0)", "constraint mine on table heliograph.execution_edges",

@@ -39,7 +39,7 @@ async def test_turn_ended_by_the_kernel_creates_a_pending_reaction(kernel: Kerne
     )
     assert signal["payload"]["outcome"] == "timeout"
     assert signal["payload"]["error"]["code"] == "TIMEOUT"
-    assert signal["payload"]["deliverable_card_id"] == (await kernel.turn("turn_a"))["deliverable_card_id"]
+    assert signal["payload"]["deliverable_card_id"] == "card:turn_a:end"
 
 
 @pytest.mark.proves("K25", "K26")

@@ -95,7 +95,7 @@ async def test_timeout_of_an_unclaimed_turn_names_its_pool(kernel: Kernel) -> No
     kernel.wait(30)
     assert await swept(kernel) == ["turn_a"]
     turn = await kernel.turn("turn_a")
-    [card] = await kernel.rows("cards", "content", "card_id = $2", turn["deliverable_card_id"])
+    [card] = await kernel.rows("cards", "content", "agent_turn_id = $2", turn["agent_turn_id"])
     assert card["content"]["error"]["message"] == "no worker of pool gpu claimed it within 30 s (dispatch_seconds_max)"
 
 

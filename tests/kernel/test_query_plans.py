@@ -43,17 +43,17 @@ insert into runs (project_id, run_id, target, status, outcome, request_hash, sta
 insert into agent_state_head (project_id, agent_id, run_id, agent_name, target, moved_at)
   select 'filled', 'run_' || n || '/writer', 'run_' || n, 'writer', '{TARGET}', now() from generate_series(1, {FINISHED_TURNS} / 5) n;
 insert into agent_turns (project_id, agent_turn_id, agent_id, run_id, state, outcome, max_attempts, cause_seq,
-    activation_seq, output_box_id, deliverable_card_id, created_at, expires_at, finished_at)
+    activation_seq, output_box_id, created_at, expires_at, finished_at)
   select 'filled', 'done_' || n, 'run_' || 1 + n / 5 || '/writer', 'run_' || 1 + n / 5, 'done', 'success', 3, 1, 2,
-         'box_done_' || n, 'card:done_' || n || ':end', now(), now(), now() from generate_series(1, {FINISHED_TURNS}) n;
+         'box_done_' || n, now(), now(), now() from generate_series(1, {FINISHED_TURNS}) n;
 insert into agent_inbox (project_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at)
   select project_id, agent_turn_id, 'turn', 'consumed', 'sig_x_1', now(), now() from agent_turns where agent_turn_id like 'done%';
 insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
-  select project_id, deliverable_card_id, output_box_id, agent_turn_id, 2, 'task.deliverable', '{{}}', now() from agent_turns where agent_turn_id like 'done%';
+  select project_id, 'card:' || agent_turn_id || ':end', output_box_id, agent_turn_id, 2, 'task.deliverable', '{{}}', now() from agent_turns where agent_turn_id like 'done%';
 insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch, deadline,
     status, result_card_id, resolved_position, opened_at, resolved_at)
-  select project_id, agent_turn_id, 'c1', agent_id, run_id, 'search', 'tool', 'resolved', 2, now(), 'success', deliverable_card_id,
-         1, now(), now() from agent_turns where agent_turn_id like 'done%';
+  select project_id, agent_turn_id, 'c1', agent_id, run_id, 'search', 'tool', 'resolved', 2, now(), 'success',
+         'card:' || agent_turn_id || ':end', 1, now(), now() from agent_turns where agent_turn_id like 'done%';
 insert into leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at, ended_at)
   select project_id, agent_id, queue_seq, agent_turn_id, 'worker', now(), now() from agent_turns where agent_turn_id like 'done%';
 insert into outbox (project_id, kind, key, agent_turn_id, created_at, due_at, published_at)

@@ -136,6 +136,7 @@ async def test_service_executes_its_own_functions_and_no_private_ones(kernel: Ke
     assert sorted(tuple(row) for row in private) == [
         ("_as_time", b"s"),
         ("_as_whole", b"i"),
+        ("_deliverable_id", b"i"),
         ("_full_id", b"i"),
         ("_result_id", b"i"),
         ("_signal_id", b"i"),

@@ -70,7 +70,6 @@ REJECTED = {
     "turn_message_type_check": TURN.format("message_type = 'gossip'", "a"),
     "max_attempts_check": TURN.format("max_attempts = 0", "3"),
     "agent_turns_check": TURN.format("outcome = null", "a"),
-    "agent_turns_check1": TURN.format("deliverable_card_id = null", "a"),
     "agent_turns_check2": TURN.format("finished_at = null", "a"),
     "agent_turns_check3": TURN.format("parent_turn_id = 'turn_c'", "a"),
     "turn_one_active": TURN.format("state = 'active'", "4"),

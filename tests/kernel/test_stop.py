@@ -18,7 +18,7 @@ async def stopped(kernel: Kernel, turn_id: str = "turn_a") -> Item:
     turn = await kernel.turn(turn_id)
     assert (turn["state"], turn["outcome"]) == ("done", "canceled")
     (card,) = await kernel.rows("cards", "*", "agent_turn_id = $2 and kind = $3", turn_id, DELIVERABLE)
-    assert (card["card_id"], card["box_id"]) == (turn["deliverable_card_id"], turn["output_box_id"])
+    assert (card["card_id"], card["box_id"]) == (f"card:{turn_id}:end", turn["output_box_id"])
     assert card["content"]["error"]["code"] == "CANCELED"
     events = [event["body"] for event in await kernel.call("read_outbox", 100) if event["key"] == f"evt:{turn_id}"]
     assert [(event["status"], event["deliverable_card_id"]) for event in events] == [("canceled", card["card_id"])]

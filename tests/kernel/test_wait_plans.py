@@ -21,9 +21,9 @@ insert into runs (project_id, run_id, target, status, outcome, request_hash, sta
 insert into agent_state_head (project_id, agent_id, run_id, agent_name, target, moved_at)
   select project_id, run_id || '/writer', run_id, 'writer', target, now() from runs where project_id = 'filled';
 insert into agent_turns (project_id, agent_turn_id, agent_id, run_id, state, outcome, max_attempts, cause_seq, activation_seq,
-    output_box_id, deliverable_card_id, created_at, expires_at, finished_at)
+    output_box_id, created_at, expires_at, finished_at)
   select project_id, 'turn_' || run_id, run_id || '/writer', run_id, 'done', 'success', 3, 1, 2, 'box_turn_' || run_id,
-         'card:turn_' || run_id || ':end', now(), now(), now() from runs where project_id = 'filled';
+         now(), now(), now() from runs where project_id = 'filled';
 insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch, deadline,
     status, resolved_position, opened_at, resolved_at)
   select project_id, agent_turn_id, 'c1', agent_id, run_id, 'search', 'tool', 'resolved', 2, now(), 'success', 1, now(), now() from agent_turns
@@ -46,7 +46,7 @@ insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind,
 SLEEP = f"""
 update runs set status = 'running', outcome = null, ended_at = null, open_turns = 1
  where project_id = 'filled' and split_part(run_id, '_', 2)::int > {HISTORY - ASLEEP};
-update agent_turns set state = 'active', outcome = null, finished_at = null, deliverable_card_id = null, expires_at = '2040-01-01'
+update agent_turns set state = 'active', outcome = null, finished_at = null, expires_at = '2040-01-01'
  where project_id = 'filled' and split_part(run_id, '_', 2)::int > {HISTORY - ASLEEP};
 update agent_state_head set status = 'suspended', active_agent_turn_id = 'turn_' || run_id, waiting_tool_count = 1, resumes_on = 'all'
  where project_id = 'filled' and split_part(run_id, '_', 2)::int > {HISTORY - ASLEEP};

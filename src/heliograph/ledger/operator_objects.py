@@ -26,10 +26,12 @@ DROPPED: Mapping[int, Mapping[str, str]] = {
     },
     67: {"execution_edges": TABLE},
     68: {"agent_inbox": "agent_id payload_card_id"},
+    70: {"agent_turns": "deliverable_card_id"},
 }  # fmt: skip
 # This migration moves columns. It creates their indexes and checks again, also those of an operator.
 _CREATES_AGAIN = 61
-_OURS = ("execution_edges_pkey",)
+# a guarded database has the check (heliograph.testing.kernel.row_guard)
+_OURS = ("execution_edges_pkey", "agent_turns_check1")
 _OUR_POLICIES = ("project", "own", "seen")  # 96_roles.sql creates them on each table
 
 # A name of null stands for the whole table. Not-null constraints belong to their columns.

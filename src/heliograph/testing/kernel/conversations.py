@@ -9,7 +9,7 @@ from heliograph.testing.kernel.head import signal_at
 from heliograph.testing.kernel.jsonb import SqlError, get, get_text
 from heliograph.testing.kernel.limits import content_of
 from heliograph.testing.kernel.run_forks import log_parts
-from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.tables import Row, end_of
 from heliograph.testing.kernel.transaction import Transaction
 
 _ENDS = ("agent:completed", "agent:failed")
@@ -32,7 +32,7 @@ def read_conversation(tx: Transaction, run_id: str, agent: str, before: int, lim
 
 
 def _earlier_turn(tx: Transaction, turn: Row, upto: int) -> Row:
-    card = tx.tables.cards.get(turn["deliverable_card_id"])
+    card = tx.tables.cards.get(end_of(turn["agent_turn_id"]))
     has_output = turn["outcome"] in ("success", "partial")
     streamed = None if has_output else _signals_of(tx, turn, upto, ("harness:start", "text:delta"))
     return {

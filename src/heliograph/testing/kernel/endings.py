@@ -80,8 +80,14 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[Row]:
     if is_suspended and (turn["human_wait_since"] is None or waits_for_child(tx, turn_id)):
         waited = human_wait_time(tx, turn_id, head["moved_at"], with_open=True)
         tx.set(turn, human_wait_since=tx.now - waited if waited else None)
-    tx.update(tables.turns, turn, state="done", outcome=get_text(item, "outcome"), deliverable_card_id=end_of(turn_id),
-              finished_at=tx.now, lacks_event=not tables.wires)  # fmt: skip
+    tx.update(
+        tables.turns,
+        turn,
+        state="done",
+        outcome=get_text(item, "outcome"),
+        finished_at=tx.now,
+        lacks_event=not tables.wires,
+    )
     for row in tables.inbox.of(turn_id):
         if row["status"] in INBOX_OPEN:
             tx.set(row, status="canceled" if row["status"] == "queued" else "consumed", consumed_at=tx.now)

@@ -9,7 +9,7 @@ from heliograph.policy.retry import RetryPolicy
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.commands import body_of
 from heliograph.testing.kernel.jsonb import SqlError
-from heliograph.testing.kernel.tables import Row, interval
+from heliograph.testing.kernel.tables import Row, end_of, interval
 from heliograph.testing.kernel.transaction import Transaction
 
 _REDELIVERY = RetryPolicy(max_delay_seconds=60.0, jitter=False)  # as the formula of the same name in SQL
@@ -124,9 +124,10 @@ def _event_row(tx: Transaction, row: Row) -> Row:
     if wait is not None:
         body = body_of(tx, row, wait)
     elif body is None:
-        keys = ("agent_turn_id", "outcome", "output_box_id", "deliverable_card_id")
+        keys = ("agent_turn_id", "outcome", "output_box_id")
         values = dict.fromkeys(keys) if turn is None else {key: turn[key] for key in keys}
         body = {"status" if key == "outcome" else key: value for key, value in values.items()}
+        body["deliverable_card_id"] = None if turn is None else end_of(turn["agent_turn_id"])
     head = None if turn is None else tx.tables.heads.get(turn["agent_id"])
     return {"outbox_id": row["outbox_id"], "kind": row["kind"], "key": row["key"], "subject": subject, "body": body,
             "target": None if head is None else head["target"]}  # fmt: skip

@@ -23,7 +23,6 @@ ROWS = {
     },
     "agent_turns": {
         "agent_turns_check": "(state = 'done') = (outcome is not null)",
-        "agent_turns_check1": "(state = 'done') = (deliverable_card_id is not null)",
         "agent_turns_check2": "(state = 'done') = (finished_at is not null)",
         "agent_turns_check3": "(parent_turn_id is null) = (parent_call_id is null)",
     },

@@ -14,7 +14,7 @@ from heliograph.testing.kernel.limits import content_of, limits
 from heliograph.testing.kernel.outbox import redelivery_at
 from heliograph.testing.kernel.resolve import open_waits, resolve
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
-from heliograph.testing.kernel.tables import Row, interval
+from heliograph.testing.kernel.tables import Row, end_of, interval
 from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import inbox_row
 from heliograph.testing.kernel.unclaimed import sweep_unclaimed, unclaimed
@@ -205,7 +205,7 @@ def _sweep_report(tx: Transaction, agent_id: str, turn_id: str) -> Row:
         if "child_reported_twice" not in tx.bugs:
             tx.set(row, published_at=tx.now, deliveries=row["deliveries"] + 1)
         child = tx.tables.turns.get(row["body"]["child_turn_id"])
-        card = None if child is None else tx.tables.cards.get(child["deliverable_card_id"])
+        card = None if child is None else tx.tables.cards.get(end_of(child["agent_turn_id"]))
         wait = tx.tables.waits.get((turn_id, row["call_id"]))
         is_open = wait is not None and (wait["state"] == "open" or "child_reported_twice" in tx.bugs)
         if child is not None and card is not None and is_open:
@@ -215,7 +215,7 @@ def _sweep_report(tx: Transaction, agent_id: str, turn_id: str) -> Row:
 
 def _ended(turn_id: str, call_id: str, child: Row, content: Any) -> Row:
     row = {"turn_id": turn_id, "call_id": call_id, "message_type": "tool_result", **trust_of(content), "more": {
-        "child_turn_id": child["agent_turn_id"], "outcome": child["outcome"], "deliverable_card_id": child["deliverable_card_id"],
+        "child_turn_id": child["agent_turn_id"], "outcome": child["outcome"], "deliverable_card_id": end_of(child["agent_turn_id"]),
     }}  # fmt: skip
     if child["outcome"] in ("success", "partial"):
         return {**row, "status": "success", "output": content}

@@ -125,7 +125,6 @@ def _turn_holds(row: Row) -> bool:
         and row["message_type"] in ("turn", "ui_action")
         and row["max_attempts"] >= 1
         and is_done == (row["outcome"] is not None)
-        and is_done == (row["deliverable_card_id"] is not None)
         and is_done == (row["finished_at"] is not None)
         and (row["parent_turn_id"] is None) == (row["parent_call_id"] is None)
     )

@@ -130,7 +130,7 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
         "parent_turn_id": given["parent_turn_id"], "parent_call_id": given["parent_call_id"],
         "cause_seq": placed["cause_seq"], "activation_seq": placed["activation_seq"],
         "context_box_id": given["context_box_id"], "output_box_id": None if turn_id is None else f"box_{turn_id}",
-        "result_fields": None if fields is ABSENT else fields, "actor": given["actor"], "deliverable_card_id": None,
+        "result_fields": None if fields is ABSENT else fields, "actor": given["actor"],
         "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None, "lacks_event": False, "human_wait_since": None, "human_wait_time": None,
         "budgets": None if (owners := get(item, "budgets")) is ABSENT else owners, "callback_url": get_text(item, "callback_url"),
         "starts_at": None if (starts_at := get_text(item, "starts_at")) is None else microseconds_of(starts_at),

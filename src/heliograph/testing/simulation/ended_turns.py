@@ -9,7 +9,7 @@ from heliograph.testing.kernel.claim import claim_of
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.kernel.jsonb import decode, encode
 from heliograph.testing.kernel.limits import content_of
-from heliograph.testing.kernel.tables import EPOCH, Row, microseconds
+from heliograph.testing.kernel.tables import EPOCH, Row, end_of, microseconds
 from heliograph.testing.kernel.transaction import Transaction
 
 
@@ -24,7 +24,7 @@ def read_ended_turns(kernel: InMemoryKernel, project: str, run_id: str) -> list[
 def _ended_turn(tx: Transaction, turn: Row) -> Row:
     head = tx.tables.heads[turn["agent_id"]]
     claimed = claim_of(tx, head, turn, [{"message_type": turn["message_type"], "correlation_id": ""}])
-    card = tx.tables.cards.get(turn["deliverable_card_id"])
+    card = tx.tables.cards.get(end_of(turn["agent_turn_id"]))
     run = {**claimed["run"], "state": {}, "memory": {}}
     return {"claimed": {**claimed, "run": run, "stop": None}, "outcome": turn["outcome"],
             "content": None if card is None else content_of(tx, card["content"])}  # fmt: skip

@@ -30,7 +30,7 @@ from heliograph.signals.model import Signal, Source
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.kernel.jsonb import decode, encode
-from heliograph.testing.kernel.tables import EPOCH, Row
+from heliograph.testing.kernel.tables import EPOCH, Row, end_of
 from heliograph.testing.oracles.log import signals_of
 from heliograph.testing.simulation.ended_turns import read_ended_turns
 
@@ -216,6 +216,7 @@ def _turn(row: Row, head: Row) -> TurnRow:
     ids = {
         "cause_id": signal_id(row["run_id"], row["cause_seq"]),
         "activation_id": signal_id(row["run_id"], row["activation_seq"]),
+        "deliverable_card_id": end_of(row["agent_turn_id"]) if row["state"] == "done" else None,
     }
     known = {
         **row, **ids, **{key: head[key] if is_active else None for key in live}, "agent": head["agent_name"], "target": head["target"],

@@ -31,7 +31,7 @@ begin
     ), ending as (
         update heliograph.agent_turns t
            set state = 'done', outcome = p_outcomes[found.n], lacks_event = (select is_absent from wire),
-               deliverable_card_id = heliograph._deliverable_id(t.agent_turn_id), finished_at = p_now
+               finished_at = p_now
           from (select p.n, x.at from unnest(p_places) p (n) cross join lateral (
                        select c.ctid as at from heliograph.agent_turns c
                         where c.project_id = p_project and c.agent_turn_id = p_turn_ids[p.n] offset 0) x) found

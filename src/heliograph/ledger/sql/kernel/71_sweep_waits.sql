@@ -158,7 +158,7 @@ begin
     select jsonb_agg(jsonb_build_object('turn_id', p_turn_id, 'call_id', d.call_id, 'message_type', 'tool_result',
                                         'more',
                          jsonb_build_object('child_turn_id', t.agent_turn_id, 'outcome', t.outcome,
-                                            'deliverable_card_id', t.deliverable_card_id))
+                                            'deliverable_card_id', c.card_id))
                      || case when c.content ->> 'trust' = 'untrusted' then jsonb '{"trust": "untrusted"}' else '{}' end
                      || case when t.outcome in ('success', 'partial')
                              then jsonb_build_object('status', 'success', 'output', c.content)
@@ -171,8 +171,8 @@ begin
            select x.* from heliograph.agent_turns x
             where x.project_id = p_project and x.agent_turn_id = d.child_turn_id offset 0) t
      cross join lateral (
-           select heliograph._content(p_project, x.content) as content from heliograph.cards x
-            where x.project_id = p_project and x.card_id = t.deliverable_card_id offset 0) c
+           select x.card_id, heliograph._content(p_project, x.content) as content from heliograph.cards x
+            where x.project_id = p_project and x.card_id = heliograph._deliverable_id(t.agent_turn_id) offset 0) c
      where exists (select from heliograph.turn_waiting_tools w
                     where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.tool_call_id = d.call_id
                       and w.state = 'open');

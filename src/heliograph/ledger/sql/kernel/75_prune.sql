@@ -131,7 +131,10 @@ begin
     -- each agent's oldest leases: later ones than those of these turns are not read
     delete from heliograph.leases l
      using (select t.agent_id, max(c.turn_epoch) as epoch from heliograph.agent_turns t
-              join heliograph.cards c on c.project_id = p_project and c.card_id = t.deliverable_card_id
+             cross join lateral (
+                   select x.turn_epoch from heliograph.cards x
+                    where x.project_id = p_project and x.card_id = heliograph._deliverable_id(t.agent_turn_id)
+                   offset 0) c
              where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids) group by t.agent_id) old
      where l.project_id = p_project and l.agent_id = old.agent_id and l.turn_epoch <= old.epoch
        and l.agent_turn_id = any (p_turn_ids);

@@ -20,7 +20,7 @@ begin
                    'subject', coalesce(o.subject, 'evt.agent.' || t.agent_id || '.task'),
                    'body', coalesce(c.body, o.body, jsonb_build_object(
                        'agent_turn_id', t.agent_turn_id, 'status', t.outcome, 'output_box_id', t.output_box_id,
-                       'deliverable_card_id', t.deliverable_card_id)),
+                       'deliverable_card_id', heliograph._deliverable_id(t.agent_turn_id))),
                    'wires', v_wires) order by o.outbox_id), '[]')
           from ((select * from heliograph.outbox e
                   where e.project_id = p_project and e.published_at is null and e.kind = 'task_event'
@@ -31,7 +31,7 @@ begin
                     and c.subject is not null and v_wires - 'postgres' <> '[]'
                   order by c.due_at, c.outbox_id limit p_limit)) o
           left join lateral (  -- each by its key, because a join may read all turns
-                select x.agent_turn_id, x.agent_id, x.outcome, x.output_box_id, x.deliverable_card_id,
+                select x.agent_turn_id, x.agent_id, x.outcome, x.output_box_id,
                        (select h.target from heliograph.agent_state_head h
                          where h.project_id = p_project and h.agent_id = x.agent_id) as target
                   from heliograph.agent_turns x

@@ -58,7 +58,7 @@ begin
                k.turn_id,
                'agent', split_part(t.agent_id, '/', 2), 'call_id', t.parent_call_id, 'outcome', coalesce(t.outcome,
                        r.outcome),
-               'card_id', t.deliverable_card_id, 'correlation_id', coalesce(
+               'card_id', d.card_id, 'correlation_id', coalesce(
                    t.parent_turn_id || ':' || t.parent_call_id, s.signal #>> '{payload,correlation_id}'),
                'content', case when k.turn_id is null then r.state else heliograph._content(p_project, d.content) end,
                'duration_ms', greatest(0, floor(extract(epoch from k.created_at - coalesce(t.created_at,
@@ -69,8 +69,7 @@ begin
       into v_taken
       from taken k
       left join lateral (
-           select x.agent_id, x.parent_turn_id, x.parent_call_id, x.cause_seq, x.outcome, x.deliverable_card_id,
-                  x.created_at
+           select x.agent_id, x.parent_turn_id, x.parent_call_id, x.cause_seq, x.outcome, x.created_at
              from heliograph.agent_turns x
             where x.project_id = p_project and x.agent_turn_id = k.turn_id offset 0) t on true
       left join lateral heliograph._signal_at(
@@ -80,8 +79,8 @@ begin
            select x.outcome, x.state, x.created_at, x.memory from heliograph.runs x
             where x.project_id = p_project and x.run_id = k.run_id offset 0) r on true
       left join lateral (
-           select x.content from heliograph.cards x
-            where x.project_id = p_project and x.card_id = t.deliverable_card_id offset 0) d on true;
+           select x.card_id, x.content from heliograph.cards x
+            where x.project_id = p_project and x.card_id = heliograph._deliverable_id(k.turn_id) offset 0) d on true;
     return coalesce(v_taken, '[]');
 end $$;
 

@@ -22,7 +22,8 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
                     where l.project_id = t.project_id and l.agent_id = t.agent_id
                       and l.turn_epoch <= case t.state when 'active' then h.turn_epoch when 'done' then (
                           select c.turn_epoch from heliograph.cards c
-                           where c.project_id = t.project_id and c.card_id = t.deliverable_card_id) end
+                           where c.project_id = t.project_id
+                             and c.card_id = heliograph._deliverable_id(t.agent_turn_id)) end
                     order by l.turn_epoch desc limit 1) x),
            case when t.state = 'active' then h.turn_epoch end) as turn_epoch,
        t.outcome, t.attempts, t.max_attempts, t.defer_count, t.depth, t.message_type, t.parent_turn_id,
@@ -37,7 +38,8 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
             when h.status = 'running' and w.tool is not null then 'executing_tool'
             when h.status = 'running' then 'thinking' end as activity,
        case when t.state = 'active' then w.tool end as current_tool,
-       t.deliverable_card_id, t.context_box_id, t.output_box_id, t.created_at, t.expires_at, t.finished_at,
+       case when t.state = 'done' then heliograph._deliverable_id(t.agent_turn_id) end as deliverable_card_id,
+       t.context_box_id, t.output_box_id, t.created_at, t.expires_at, t.finished_at,
        -- as _owner_at, whose tables a reader may not read
        heliograph._signal_id((
            with recursive owner (run_id, forked_from, forked_seq) as (

@@ -26,8 +26,7 @@ begin
           from (select x.*
                   from heliograph._log_parts(p_project, p_run_id) p
                  cross join lateral (
-                       select y.agent_turn_id, y.activation_seq, y.cause_seq, y.outcome, y.run_id,
-                              y.agent_id, y.deliverable_card_id, p.upto
+                       select y.agent_turn_id, y.activation_seq, y.cause_seq, y.outcome, y.run_id, y.agent_id, p.upto
                          from heliograph.agent_turns y
                         where y.project_id = p_project and y.run_id = p.run_id and y.activation_seq > p.after
                           and y.activation_seq <= least(p.upto, p_before_seq - 1)
@@ -40,7 +39,10 @@ begin
          cross join lateral (select x.forked_seq from heliograph.runs x
                               where x.project_id = p_project and x.run_id = t.run_id offset 0) r
           left join lateral heliograph._signal_of_run(p_project, t.run_id, r.forked_seq, t.cause_seq) cause on true
-          left join heliograph.cards c on c.project_id = p_project and c.card_id = t.deliverable_card_id
+          left join lateral (
+               select x.turn_epoch, x.content from heliograph.cards x
+                where x.project_id = p_project and x.card_id = heliograph._deliverable_id(t.agent_turn_id)
+               offset 0) c on true
           left join lateral (  -- its signals come before the next claim of its agent
                select l.started_seq as seq from heliograph.leases l
                 where t.outcome not in ('success', 'partial') and l.project_id = p_project and l.agent_id = t.agent_id

@@ -40,7 +40,10 @@ begin
                           where x.project_id = p_project and x.run_id = t.run_id offset 0) r
      cross join lateral heliograph._waits(p_project, t.agent_turn_id) w
       left join lateral heliograph._signal_of_run(p_project, t.run_id, r.forked_seq, t.cause_seq) cause on true
-      left join heliograph.cards c on c.project_id = p_project and c.card_id = t.deliverable_card_id
+      left join lateral (
+           select x.content from heliograph.cards x
+            where x.project_id = p_project and x.card_id = heliograph._deliverable_id(t.agent_turn_id)
+           offset 0) c on true
       left join lateral (
            select x.content from heliograph.blobs x
             where x.project_id = p_project and x.blob_id = c.content ->> '$blob' offset 0) b on true;

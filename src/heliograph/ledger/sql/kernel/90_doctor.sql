@@ -25,10 +25,9 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
     select 'I3 a finished turn has exactly one deliverable', t.agent_turn_id from t
       left join d using (agent_turn_id) where t.state = 'done' group by t.agent_turn_id having count(d.card_id) <> 1
     union all
-    select 'I4 the deliverable is the one pointed at, in the output box', t.agent_turn_id from t
+    select 'I4 the deliverable is in the output box', t.agent_turn_id from t
      where t.state = 'done' and not exists (
-           select from d where d.card_id = t.deliverable_card_id and d.agent_turn_id = t.agent_turn_id
-              and d.box_id = t.output_box_id)
+           select from d where d.agent_turn_id = t.agent_turn_id and d.box_id = t.output_box_id)
     union all
     select 'I5 no deliverable before the end', d.agent_turn_id from d join t using (agent_turn_id)
         where t.state <> 'done'

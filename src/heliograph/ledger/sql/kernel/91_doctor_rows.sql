@@ -24,10 +24,9 @@ create function heliograph._doctor_rows(p_project text) returns table (found tex
             or (h.stop_requested_at is not null and h.status <> 'running'
                 and not (h.status = 'dispatched' and h.terminates)))
     union all
-    select 'I19 a turn has an outcome, a deliverable and a time of its end once it is done', t.agent_turn_id
+    select 'I19 a turn has an outcome and a time of its end once it is done', t.agent_turn_id
       from heliograph.agent_turns t
      where t.project_id = p_project and ((t.state = 'done') <> (t.outcome is not null)
-                                         or (t.state = 'done') <> (t.deliverable_card_id is not null)
                                          or (t.state = 'done') <> (t.finished_at is not null))
     union all
     select 'I20 a child has a parent and its call', t.agent_turn_id from heliograph.agent_turns t
