@@ -30,16 +30,18 @@ app.prompt_agent("assistant", "{message}", model=model)
 """
 
 
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    (tmp_path / "chat.py").write_text(CHAT)
+    return Shell(tmp_path, database_url)
+
+
 def _chat(shell: Shell, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([HELIO, "chat", "chat.py:app", *options], input=text, cwd=shell.folder, env=shell.environment, text=True,
                           check=False, capture_output=True, timeout=SECONDS)  # fmt: skip
 
 
-def test_lines_of_a_pipe_are_messages_and_another_process_sends_to_the_same_session(
-    tmp_path: Path, database_url: str
-) -> None:
-    shell = Shell(tmp_path, database_url)
-    (tmp_path / "chat.py").write_text(CHAT)
+def test_lines_of_a_pipe_are_messages_and_another_process_sends_to_the_same_session(shell: Shell) -> None:
     talked = _chat(shell, "Hello\n\nAgain\n", "anna")
     assert (talked.returncode, talked.stdout, talked.stderr) == (0, "1: Hello\n3: Again\n", "")
     for _ in range(2):  # the same message
@@ -55,9 +57,7 @@ def test_lines_of_a_pipe_are_messages_and_another_process_sends_to_the_same_sess
     assert "takes no more messages" in closed.stderr
 
 
-def test_invalid_line_of_a_pipe_is_an_error_and_the_next_lines_are_answered(tmp_path: Path, database_url: str) -> None:
-    shell = Shell(tmp_path, database_url)
-    (tmp_path / "chat.py").write_text(CHAT)
+def test_invalid_line_of_a_pipe_is_an_error_and_the_next_lines_are_answered(shell: Shell) -> None:
     lines = b"".join([b"One\n", b"x" * 70_000 + b"\n", b"nul \0\n", b"latin \xe4\n", b"Two\n"])
     for options, replies in (((), ["1: One", "3: Two"]), (("--json",), ["reply", "error", "error", "error", "reply"])):
         talked = subprocess.run([HELIO, "chat", "chat.py:app", *options], input=lines, cwd=shell.folder, env=shell.environment,
@@ -68,11 +68,7 @@ def test_invalid_line_of_a_pipe_is_an_error_and_the_next_lines_are_answered(tmp_
         assert [line[:7] for line in talked.stderr.decode().splitlines()] == ["error: "] * 3, talked.stderr
 
 
-def test_stop_of_a_session_without_a_turn_names_the_application_whose_worker_ends_it(
-    tmp_path: Path, database_url: str
-) -> None:
-    shell = Shell(tmp_path, database_url)
-    (tmp_path / "chat.py").write_text(CHAT)
+def test_stop_of_a_session_without_a_turn_names_the_application_whose_worker_ends_it(shell: Shell) -> None:
     assert _chat(shell, "Hello\n", "anna").returncode == 0
     for _ in range(2):
         stopped = shell.helio("run", "stop", "anna")
@@ -124,11 +120,7 @@ async def test_message_that_no_worker_claims_is_noted_once(
 
 
 @pytest.mark.more
-def test_reply_streams_on_a_terminal_and_an_interrupt_of_the_prompt_ends_the_chat(
-    tmp_path: Path, database_url: str
-) -> None:
-    shell = Shell(tmp_path, database_url)
-    (tmp_path / "chat.py").write_text(CHAT)
+def test_reply_streams_on_a_terminal_and_an_interrupt_of_the_prompt_ends_the_chat(shell: Shell) -> None:
     code, screen = on_terminal(
         shell, {b"> ": "Hällo\n".encode(), "1: Hällo\r\n> ".encode(): b"\x03"}, "chat", "chat.py:app", "anna"
     )

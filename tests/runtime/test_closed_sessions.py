@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from heliograph import Context, Heliograph
-from heliograph.client.session import open_session
 from heliograph.errors import Rejected
-from heliograph.recording.export import export_recording
 from heliograph.recording.options import RecordingOptions
-from heliograph.recording.replay_recording import replay_recording
-from tests.runtime.kit import SOON_SECONDS, Rig, names, one
+from tests.runtime.kit import Rig, names, one
+from tests.runtime.session_kit import check_loop_was_limited, check_replay, talking
 
 
 def desk(**options: Any) -> Heliograph:
@@ -38,10 +35,7 @@ def desk(**options: Any) -> Heliograph:
 @pytest.mark.parametrize("is_recorded", [True, False])
 async def test_last_replies_of_a_closed_session_wake_agents_and_it_ends_after_them(rig: Rig, is_recorded: bool) -> None:
     app, record = desk(), RecordingOptions("talk") if is_recorded else None
-    async with (
-        asyncio.timeout(SOON_SECONDS),
-        open_session(rig.runtime, app.workflow, "anna", agent="front", worker=False, record=record) as session,
-    ):
+    async with talking(rig, app, agent="front", worker=False, record=record) as session:
         pending = [await session.post("One"), await session.post("Two")]
         await session.close()
         with pytest.raises(Rejected, match="takes no more messages"):
@@ -56,31 +50,22 @@ async def test_last_replies_of_a_closed_session_wake_agents_and_it_ends_after_th
         {"heard": ["One", "Two"], "summary": "closed"},
     )
     assert names(signals).count("workflow:terminating") == 1
-    result = replay_recording(await export_recording(rig.runtime.reader, "anna"), desk().workflow)
-    assert result.is_same, [*result.lines()]
+    await check_replay(rig, desk())
 
 
 async def test_loop_in_a_closed_session_meets_the_limit_of_activations(rig: Rig) -> None:
     app = Heliograph("desk", max_activations=3)
     app.agent(name="front", on_request=True, emits=["looped"])(lambda ctx: "loop")
     app.agent(name="again", activate_on=["looped"], emits=["looped"])(lambda ctx: "loop")
-    async with open_session(rig.runtime, app.workflow, "anna", agent="front", worker=False) as session:
+    async with talking(rig, app, agent="front", worker=False) as session:
         await session.post("loop")
-        await session.close()
     async with rig.serving(app):
-        end = one(await rig.ended("anna"), "workflow:end")
-    assert (end["outcome"], end["code"], end["reason"]) == (
-        "failed",
-        "MAX_ACTIVATIONS",
-        "activation limit of 3 reached",
-    )
+        await check_loop_was_limited(rig)
 
 
 async def test_session_with_more_messages_than_the_limit_of_activations_is_replayed(rig: Rig) -> None:
     app = desk(max_activations=4)
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, app.workflow, "anna", agent="front") as session:
+    async with talking(rig, app, agent="front") as session:
         for n in range(4):
             await session.send(str(n))
-        await session.close()
-    result = replay_recording(await export_recording(rig.runtime.reader, "anna"), desk(max_activations=4).workflow)
-    assert result.is_same, [*result.lines()]
+    await check_replay(rig, desk(max_activations=4))

@@ -13,32 +13,21 @@ from heliograph.client.session import open_session
 from heliograph.client.stops import stop_run
 from heliograph.errors import Conflict, InvalidInput, NotFound, Rejected
 from heliograph.models import AssistantMessage, ModelRequest, ScriptedModel, ToolCall, ToolMessage, UserMessage
-from heliograph.recording.export import export_recording
 from heliograph.recording.options import RecordingOptions
-from heliograph.recording.replay_recording import replay_recording
 from heliograph.run_fork import fork_run
 from tests.reach.model_server import Answer, Provider
-from tests.runtime.kit import SOON_SECONDS, Rig, kill, names, one, until
-
-
-def echo(request: ModelRequest) -> str:
-    return f"{len(request.messages)}: {request.prompt}"
-
-
-def chat(model: Any = None, **options: Any) -> Heliograph:
-    app = Heliograph("chat")
-    app.prompt_agent("assistant", "{message}", model=ScriptedModel(echo) if model is None else model, **options)
-    return app
+from tests.runtime.kit import Rig, kill, names, one, until
+from tests.runtime.session_kit import chat, check_loop_was_limited, check_replay, echo, talking
 
 
 async def test_messages_are_answered_with_the_earlier_ones_and_the_session_outlives_its_process(rig: Rig) -> None:
     model = ScriptedModel(echo)
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, chat(model).workflow, "anna") as session:
+    async with talking(rig, chat(model), closes=False) as session:
         reply = await session.send("Hello")
         assert (reply.text, reply.output, reply.outcome, reply.error) == ("1: Hello", "1: Hello", "success", None)
         pending = await session.post("How are you?")
         assert "".join([piece async for piece in pending]) == "3: How are you?" == (await pending.reply()).text
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, chat(model).workflow, "anna") as session:
+    async with talking(rig, chat(model)) as session:
         assert (await session.send("Bye")).text == "5: Bye"
         history = [(each.role, each.text, each.outcome) for each in await session.history()]
         [newest, _] = await session.history(1)
@@ -66,7 +55,7 @@ async def test_messages_are_answered_with_the_earlier_ones_and_the_session_outli
 
 @pytest.mark.proves("P-40")
 async def test_repeated_message_is_answered_once_and_another_text_under_its_id_is_rejected(rig: Rig) -> None:
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, chat().workflow, "anna") as session:
+    async with talking(rig, chat()) as session:
         first, second = await asyncio.gather(
             session.send("Hello", message_id="1"), session.send("Hello", message_id="1")
         )
@@ -74,14 +63,13 @@ async def test_repeated_message_is_answered_once_and_another_text_under_its_id_i
         with pytest.raises(Rejected, match="exists with another message"):
             await session.send("Goodbye", message_id="1")
         assert len(await session.history()) == 2
-        await session.close()
 
 
 @pytest.mark.proves("P-40")
 async def test_several_processes_send_at_once_and_each_message_is_answered_once_in_the_order_of_the_log(
     rig: Rig,
 ) -> None:
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, chat().workflow, "anna") as session:
+    async with talking(rig, chat()) as session:
 
         async def sender(name: str) -> list[str]:
             async with open_session(rig.runtime, chat().workflow, "anna", worker=False) as own:
@@ -110,10 +98,7 @@ async def test_closed_session_answers_the_messages_that_no_turn_has_begun_yet_wi
         return await ctx.delegate("back", ctx.turn_id)
 
     app.agent(name="back", on_request=True)(lambda ctx: "known")
-    async with (
-        asyncio.timeout(SOON_SECONDS),
-        open_session(rig.runtime, app.workflow, "anna", agent="front", worker=False) as session,
-    ):
+    async with talking(rig, app, agent="front", worker=False) as session:
         pending = [await session.post("One"), await session.post("Two")]
         await session.close()
         async with rig.serving(app):
@@ -134,7 +119,7 @@ async def test_message_survives_the_death_of_its_worker_and_is_answered_once(rig
         return f"to {request.prompt}"
 
     app = chat(ScriptedModel(answer))
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, app.workflow, "anna", worker=False) as session:
+    async with talking(rig, app, worker=False) as session:
         pending = await session.post("Hello", message_id="1")
         worker = rig.runtime.worker(app.workflow, lease_seconds=0.2)
         working = asyncio.create_task(worker.run())
@@ -165,7 +150,7 @@ async def test_stopped_reply_is_kept_and_marked(rig: Rig) -> None:
                 await asyncio.Event().wait()
             yield ModelReply("Sorry")
 
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, chat(Slow()).workflow, "anna") as session:
+    async with talking(rig, chat(Slow())) as session:
         pending = await session.post("Tell")
         await streaming.wait()
         await pending.stop()
@@ -178,7 +163,6 @@ async def test_stopped_reply_is_kept_and_marked(rig: Rig) -> None:
         )
         await session.send("Why?")
         assert await session.stop() == []
-        await session.close()
     assert requests[-1].messages == (
         UserMessage("Tell"), AssistantMessage("Once upon a time\n[This reply was stopped here.]"), UserMessage("Why?")
     )  # fmt: skip
@@ -188,7 +172,7 @@ async def test_stopped_reply_is_kept_and_marked(rig: Rig) -> None:
 @pytest.mark.proves("P-53")
 @pytest.mark.parametrize("messages", [0, 1])
 async def test_stop_of_a_session_without_a_turn_ends_its_run(rig: Rig, messages: int) -> None:
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, chat().workflow, "anna") as session:
+    async with talking(rig, chat(), closes=False) as session:
         for _ in range(messages):
             await session.send("Hello")
         assert (
@@ -208,13 +192,12 @@ async def test_session_stops_the_reply_to_another_process(rig: Rig) -> None:
         return ""
 
     app = chat(ScriptedModel(answer))
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, app.workflow, "anna") as session:
+    async with talking(rig, app) as session:
         pending = await session.post("Hello")
         await begun.wait()
         async with open_session(rig.runtime, app.workflow, "anna", worker=False) as other:
             assert await other.stop() == [pending.turn_id]
         assert (await pending.reply()).was_stopped
-        await session.close()
 
 
 @tool(effect="pure")
@@ -236,13 +219,12 @@ async def test_tools_of_earlier_turns_are_messages_with_cut_results_and_a_failed
 
     model = ScriptedModel(answer)
     app = chat(model, tools=[look], retries=0)
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, app.workflow, "anna") as session:
+    async with talking(rig, app) as session:
         await session.send("look")
         failed = await session.send("fail")
         assert failed.error is not None
         assert (failed.text, failed.outcome) == ("", "failed")
         await session.send("and now?", files=["https://example.org/cat.png"])
-        await session.close()
     user, calling, result, said, fails, unanswered, newest = model.requests[-1].messages
     assert isinstance(calling, AssistantMessage)
     assert isinstance(result, ToolMessage)
@@ -257,13 +239,9 @@ async def test_tools_of_earlier_turns_are_messages_with_cut_results_and_a_failed
 
 async def test_window_has_the_newest_whole_turns_and_a_note_for_the_rest(rig: Rig) -> None:
     model = ScriptedModel(lambda request: "x" * 400)
-    async with (
-        asyncio.timeout(SOON_SECONDS),
-        open_session(rig.runtime, chat(model, history_tokens=250).workflow, "anna") as session,
-    ):
+    async with talking(rig, chat(model, history_tokens=250)) as session:
         for n in range(4):
             await session.send(f"message {n}")
-        await session.close()
     assert [each.content for each in model.requests[-1].messages if isinstance(each, UserMessage)] == [
         "[The earlier messages of this conversation are left out.]", "message 1", "message 2", "message 3"
     ]  # fmt: skip
@@ -274,13 +252,9 @@ async def test_providers_receive_messages_with_roles_and_files_by_reference(
     rig: Rig, provider: Provider, model: str
 ) -> None:
     provider.answers = [Answer(("Yes.",))]
-    async with (
-        asyncio.timeout(SOON_SECONDS),
-        open_session(rig.runtime, chat(model, system="Be kind.").workflow, "anna") as session,
-    ):
+    async with talking(rig, chat(model, system="Be kind.")) as session:
         await session.send("A cat?", files=["https://example.org/cat.png"])
         assert (await session.send("Sure?")).text == "Yes."
-        await session.close()
     messages = [each for each in provider.requests[-1]["messages"] if each["role"] != "system"]
     assert [each["role"] for each in messages] == ["user", "assistant", "user"]
     assert "https://example.org/cat.png" in str(messages[0])
@@ -292,20 +266,17 @@ async def test_providers_receive_messages_with_roles_and_files_by_reference(
 async def test_session_is_replayed_without_models_whether_or_not_it_was_recorded(rig: Rig, is_recorded: bool) -> None:
     record = RecordingOptions("talk") if is_recorded else None
     app = chat(ScriptedModel(_looking), tools=[look])
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, app.workflow, "anna", record=record) as session:
+    async with talking(rig, app, record=record) as session:
         for text in ("look", "hello", "look again"):
             await session.send(text)
-        await session.close()
-    recording = await export_recording(rig.runtime.reader, "anna")
-    result = replay_recording(recording, chat(ScriptedModel([]), tools=[look]).workflow)
-    assert result.is_same, [*result.lines()]
-    assert result.reproduced >= len(recording.signals) - 8  # messages and the closing come from outside
+    recording, reproduced = await check_replay(rig, chat(ScriptedModel([]), tools=[look]))
+    assert reproduced >= len(recording.signals) - 8  # messages and the closing come from outside
 
 
 async def test_fork_of_a_session_continues_it_from_an_earlier_message(rig: Rig) -> None:
     model = ScriptedModel(echo)
     app = chat(model)
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, app.workflow, "anna") as session:
+    async with talking(rig, app) as session:
         first = await session.send("one")
         await session.send("two")
         log = await rig.runtime.reader.all_signals("anna")
@@ -317,11 +288,8 @@ async def test_fork_of_a_session_continues_it_from_an_earlier_message(rig: Rig) 
             assert (await fork.send("four")).text == "5: four"
             await fork.close()
         assert (await session.send("five")).text == "5: five"
-        await session.close()
     assert model.requests[-2].messages[0] == UserMessage("one")
-    recording = await export_recording(rig.runtime.reader, "berta")
-    result = replay_recording(recording, app.workflow)
-    assert result.is_same, [*result.lines()]
+    await check_replay(rig, app, "berta")
 
 
 async def test_ids_of_runs_and_agents_that_do_not_fit_are_named(rig: Rig) -> None:
@@ -334,7 +302,7 @@ async def test_ids_of_runs_and_agents_that_do_not_fit_are_named(rig: Rig) -> Non
     with pytest.raises(Conflict, match="exists and was started with another state"):
         async with open_session(rig.runtime, chat().workflow, "no_session"):
             pass
-    async with open_session(rig.runtime, app.workflow, "anna", agent="other") as session:
+    async with talking(rig, app, agent="other") as session:
         with pytest.raises(NotFound, match="did you mean other"):
             await session.send("Hello", agent="othr")
         with pytest.raises(InvalidInput, match="https URL"):
@@ -343,7 +311,6 @@ async def test_ids_of_runs_and_agents_that_do_not_fit_are_named(rig: Rig) -> Non
             await session.send(1)  # type: ignore[arg-type]
         assert (await session.send("Hello")).text == "1: Hello"
         assert (await session.send("Hello", agent="assistant")).text == "1: Hello"  # a conversation of its own
-        await session.close()
 
 
 async def test_limit_of_activations_does_not_count_messages_and_a_loop_still_meets_it(rig: Rig) -> None:
@@ -354,17 +321,12 @@ async def test_limit_of_activations_does_not_count_messages_and_a_loop_still_mee
     def looping(ctx: Any) -> Any:
         return "loop"
 
-    async with asyncio.timeout(SOON_SECONDS), open_session(rig.runtime, app.workflow, "anna") as session:
+    async with talking(rig, app, closes=False) as session:
         for n in range(5):
             assert (await session.send(f"message {n}")).outcome == "success"
         await session.send("loop")
         await until(lambda: _has_ended(rig))
-    end = one(await rig.ended("anna"), "workflow:end")
-    assert (end["outcome"], end["code"], end["reason"]) == (
-        "failed",
-        "MAX_ACTIVATIONS",
-        "activation limit of 3 reached",
-    )
+    await check_loop_was_limited(rig)
 
 
 async def _has_ended(rig: Rig) -> bool:

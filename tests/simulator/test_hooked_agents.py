@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,11 +11,11 @@ from heliograph.execution import runner
 from heliograph.records import Wait
 from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
-from heliograph.testing.simulator.cli import main
 from heliograph.testing.simulator.simulate import Case, simulate
 from heliograph.turn.decisions import first_event
 from heliograph.turn.events import Hydrated
 from heliograph.turn.phase_records import PhaseResults
+from tests.simulator.seeds_kit import check_command, check_seeds
 
 FEW = range(12)
 MANY = range(12, 72)  # `make sim` runs hundreds
@@ -25,26 +24,18 @@ MANY = range(12, 72)  # `make sim` runs hundreds
 @pytest.mark.proves("LC-22", "LC-32")
 @pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.more)], ids=["few", "many"])
 def test_hooks_take_effect_once_and_their_signals_occur_once(in_memory: InMemoryKernel, seeds: range) -> None:
-    reached: Counter[str] = Counter()
-    for seed in seeds:
-        result = simulate(Case(seed, hooks=True), in_memory)
-        assert result.violations == [], result.line()
-        reached += result.counters
+    reached = check_seeds(in_memory, seeds, hooks=True)
     assert all(reached[f"hooks in {rounds} rounds"] for rounds in (1, 2, 3)), reached
 
 
 @pytest.mark.proves("LC-22", "LC-32", "LC-52")
 @pytest.mark.more
 def test_hooks_take_effect_once_on_postgres(real: PostgresBackend) -> None:
-    for seed in range(300, 320):
-        result = simulate(Case(seed, maintenance=True, hooks=True), real)
-        assert result.violations == [], result.line()
+    check_seeds(real, range(300, 320), maintenance=True, hooks=True)
 
 
 def test_command_simulates_hooked_agents(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--hooks", "--seeds", "2", "--start", "7"]) == 0
-    assert main(["replay", "7", "--hooks"]) == 0
-    assert "2 seeds on memory: 0 failed" in capsys.readouterr().out
+    check_command(capsys, "--hooks")
 
 
 def test_line_of_a_failure_replays_its_application(in_memory: InMemoryKernel) -> None:

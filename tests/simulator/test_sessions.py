@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from heliograph.reactive import reaction_builder
 from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
-from heliograph.testing.simulator.cli import main
 from heliograph.testing.simulator.coverage import SOMETIMES_IN_SESSIONS
 from heliograph.testing.simulator.simulate import Case, simulate
+from tests.simulator.seeds_kit import check_command, check_seeds
 
 FEW = range(12)
 MANY = range(12, 72)  # `make sim` runs hundreds
@@ -19,26 +17,18 @@ MANY = range(12, 72)  # `make sim` runs hundreds
 
 @pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.more)], ids=["few", "many"])
 def test_closed_sessions_lose_and_double_nothing(in_memory: InMemoryKernel, seeds: range) -> None:
-    reached: Counter[str] = Counter()
-    for seed in seeds:
-        result = simulate(Case(seed, sessions=True), in_memory)
-        assert result.violations == [], result.line()
-        reached += result.counters
+    reached = check_seeds(in_memory, seeds, sessions=True)
     if seeds is MANY:
         assert sorted(SOMETIMES_IN_SESSIONS - reached.keys()) == []
 
 
 @pytest.mark.more
 def test_closed_sessions_lose_and_double_nothing_on_postgres(real: PostgresBackend) -> None:
-    for seed in range(300, 308):
-        result = simulate(Case(seed, maintenance=True, sessions=True), real)
-        assert result.violations == [], result.line()
+    check_seeds(real, range(300, 308), maintenance=True, sessions=True)
 
 
 def test_command_simulates_sessions(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--sessions", "--seeds", "1", "--start", "7"]) == 0
-    assert main(["replay", "7", "--sessions"]) == 0
-    assert "1 seed on memory: 0 failed" in capsys.readouterr().out
+    check_command(capsys, "--sessions")
 
 
 def test_oracle_detects_closed_sessions_whose_last_replies_wake_no_agent(
