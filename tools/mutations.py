@@ -43,6 +43,7 @@ from tools.kills import key_of, read_kills, write_kills
 
 MUTATIONS = ROOT / "tests" / "mutations"
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", ".heliograph", "dist", ".*_cache", ".hypothesis", "__pycache__")
+SITE = ".venv-site"
 KEYS = {"ids", "file", "old", "new", "test"}
 QUICK_FIRST = ("rules", "kernel", "reach", "runtime", "simulator", "faces", "journeys")
 Verdict = Literal["killed", "survived", "broken"]
@@ -137,6 +138,9 @@ class Runner:
         except Empty:
             folder = Path(tempfile.mkdtemp(dir=self._scratch))
             shutil.copytree(ROOT, folder, ignore=NOT_COPIED, dirs_exist_ok=True)
+            (folder / SITE).symlink_to(
+                ROOT / SITE
+            )  # it has no part of the project, so the tests of the site may share it
         yield folder
         self._free.put(folder)
 

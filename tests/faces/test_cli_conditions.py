@@ -263,6 +263,7 @@ def problems_on_a_terminal(place: Place, case: Case) -> Iterator[str]:
 
 
 @pytest.mark.more
+@pytest.mark.proves("P-55")
 @pytest.mark.timeout(300)
 def test_each_command_prints_narrow_lines_without_colours_in_any_locale(place: Place) -> None:
     found = [f"{name}: {problem}" for name, case in TABLE.items() for problem in problems_on_a_terminal(place, case)]
@@ -303,6 +304,7 @@ def problems_of_right_input(case: Case, code: int, printed: str, errors: str) ->
 
 
 @pytest.mark.more
+@pytest.mark.proves("P-56")
 @pytest.mark.timeout(180)
 def test_each_command_works_in_a_pipe_and_its_errors_name_the_object_and_the_next_step(
     place: Place, monkeypatch: pytest.MonkeyPatch
