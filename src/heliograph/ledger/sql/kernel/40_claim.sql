@@ -215,20 +215,31 @@ create function heliograph._earlier_owners(p_project text, p_head heliograph.age
             order by o.turn_epoch desc limit 1), -1)
 $$;
 
+-- _reject_results: reject the results of a turn.
+--   raises: 54000
+create function heliograph._reject_results() returns jsonb language plpgsql stable as $$
+begin
+    raise exception using errcode = '54000', message = 'the results of the calls of one turn have over 256 MB of JSON';
+end $$;
+
 -- _waits: the calls of a turn in the order in which they were opened, with their results so far; null for none. The
---   times of inline calls are null.
+--   times of inline calls are null. The sizes of the results are added up before any of them is read: a call that
+--   builds 256 MB in vain exceeds the time limit of its caller, who would call again and again.
+--   raises: 54000 if the results have over 256 MB
 create function heliograph._waits(p_project text, p_turn_id text) returns table (waits json)
     language sql stable as $$
     select json_agg(c)
       from (select w.tool_call_id as call_id, w.step_id, w.tool, w.kind, w.effect, w.state, w.status,
-                   w.result_card_id as card_id, coalesce(b.content, c.content) as content, w.resolved_position,
+                   w.result_card_id as card_id, case when sum(b.bytes) over () > 268435455
+                       then heliograph._reject_results() else coalesce(b.content, c.content) end as content,
+                   w.resolved_position,
                    w.after_execution, w.may_override, w.epoch,
                    case when w.kind <> 'inline' then w.opened_at end as opened_at,
                    case when w.kind <> 'inline' then w.resolved_at end as resolved_at, w.taint
               from heliograph.turn_waiting_tools w
               left join heliograph.cards c on c.project_id = p_project and c.card_id = w.result_card_id
               left join lateral (
-                   select x.content from heliograph.blobs x
+                   select x.content, x.bytes from heliograph.blobs x
                     where x.project_id = p_project and x.blob_id = c.content ->> '$blob' offset 0) b on true
              where w.project_id = p_project and w.agent_turn_id = p_turn_id order by w.position) c
 $$;

@@ -41,34 +41,39 @@ begin
              where o.project_id = p_project and o.run_id = p_run_id and o.state <> 'done' and o.queue_seq > p_after
              order by o.queue_seq limit p_limit) p;
     end if;
-    select json_agg(json_build_object('status', c.status, 'claimed', c.claimed, 'requests', c.requests) order by c.n)
-      into v_turns
-      from (select e.n, case t.state when 'queued' then t.state else h.status end as status,
-                   heliograph._turn_view(
-                       t, h, heliograph._run_view(r), cause.signal, w.waits,
-                       case when t.budgets is not null then heliograph._remaining(p_project, t.budgets) end, p_now)
-                       as claimed,
-                   coalesce(q.requests, '{}') as requests
-              from jsonb_array_elements(coalesce(v_page, '[]')) with ordinality e (item, n)
-             cross join lateral (select * from heliograph.agent_turns x
-                                  where x.project_id = p_project and x.agent_turn_id = e.item ->> 'agent_turn_id'
-                                 offset 0) t
-             cross join lateral (select * from heliograph.agent_state_head x
-                                  where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
-             cross join lateral (select * from heliograph.runs x
-                                  where x.project_id = p_project and x.run_id = t.run_id offset 0) r
-             cross join lateral heliograph._waits(p_project, t.agent_turn_id) w
-             cross join lateral heliograph._requests(p_project, t.agent_turn_id, t.run_id, r.forked_seq) q
-              left join lateral heliograph._signal_of_run(
-                   p_project, t.run_id, r.forked_seq, t.cause_seq) cause on true
-             where h.target = p_target) c;
-    if octet_length(v_turns::text) > 268435455 then
-        if p_limit > 1 then
+    begin  -- a savepoint: the results of one turn may be too large to be read
+        select json_agg(json_build_object('status', c.status, 'claimed', c.claimed, 'requests', c.requests)
+                        order by c.n)
+          into v_turns
+          from (select e.n, case t.state when 'queued' then t.state else h.status end as status,
+                       heliograph._turn_view(
+                           t, h, heliograph._run_view(r), cause.signal, w.waits,
+                           case when t.budgets is not null then heliograph._remaining(p_project, t.budgets) end, p_now)
+                           as claimed,
+                       coalesce(q.requests, '{}') as requests
+                  from jsonb_array_elements(coalesce(v_page, '[]')) with ordinality e (item, n)
+                 cross join lateral (select * from heliograph.agent_turns x
+                                      where x.project_id = p_project and x.agent_turn_id = e.item ->> 'agent_turn_id'
+                                     offset 0) t
+                 cross join lateral (select * from heliograph.agent_state_head x
+                                      where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
+                 cross join lateral (select * from heliograph.runs x
+                                      where x.project_id = p_project and x.run_id = t.run_id offset 0) r
+                 cross join lateral heliograph._waits(p_project, t.agent_turn_id) w
+                 cross join lateral heliograph._requests(p_project, t.agent_turn_id, t.run_id, r.forked_seq) q
+                  left join lateral heliograph._signal_of_run(
+                       p_project, t.run_id, r.forked_seq, t.cause_seq) cause on true
+                 where h.target = p_target) c;
+        if octet_length(v_turns::text) > 268435455 then
             raise exception using errcode = '54000', message = 'the open turns have over 256 MB of JSON';
+        end if;
+    exception when program_limit_exceeded then
+        if p_limit > 1 then
+            raise;
         end if;
         v_turns := heliograph._unreadable_turn(
             p_project, 'it has over 256 MB of JSON, and no worker can claim it', v_page #>> '{0,agent_turn_id}');
-    end if;
+    end;
     return json_build_object('turns', coalesce(v_turns, '[]'), 'next', case
         when jsonb_array_length(v_page) = p_limit then (v_page -> -1) - 'agent_turn_id' end);
 end $$;
