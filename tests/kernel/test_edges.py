@@ -66,3 +66,8 @@ async def test_calls_of_earlier_versions_have_their_edges(
         (3, "join", "request", "c2", "turn_b", "sig_run_a_2"), (4, "tool_call", "request", "c3", None, "sig_run_a_2"),
         (5, "join", "response", "c2", "turn_b", "sig_run_a_7"), (6, "tool_call", "request", "c4", None, "sig_run_a_2"),
     ]  # fmt: skip
+    rows = await connection.fetch(
+        "select agent_id, run_id, result_card_id from heliograph.wait_overview order by call_id"
+    )
+    cards = ("card:turn_a:call:c1", "card:turn_a:call:c2", "card:turn_a:call:c3", None)
+    assert list(map(tuple, rows)) == [("run_a/writer", "run_a", card) for card in cards]

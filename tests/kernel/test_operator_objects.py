@@ -40,7 +40,7 @@ CREATED = {
     ),
 }  # fmt: skip
 
-# objects of columns that 0068 and 0070 drop, and of the table that 0067 drops
+# objects of columns that 0068 to 0070 drop, and of the table that 0067 drops
 CREATED_LATER = {
     "index": (68, "create index mine on heliograph.agent_inbox (agent_id)", "index heliograph.mine"),
     "index of an expression": (68, "create index mine on heliograph.agent_inbox (lower(agent_id))", "index heliograph.mine"),
@@ -54,6 +54,7 @@ CREATED_LATER = {
         68, "alter table heliograph.agent_inbox add constraint mine check (agent_id <> '') not valid",
         "constraint mine on table heliograph.agent_inbox",
     ),
+    "index of calls": (69, "create index mine on heliograph.turn_waiting_tools (run_id)", "index heliograph.mine"),
     "column grant": (
         68, "grant select (agent_id) on heliograph.agent_inbox to public", "grants on column agent_id of table heliograph.agent_inbox",
     ),

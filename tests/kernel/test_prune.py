@@ -172,8 +172,8 @@ async def test_turn_with_an_unpublished_outbox_row_is_not_pruned(kernel: Kernel,
         await kernel.harm(
             "insert into outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)"
             f" values ($1, '{prefix}', '{kind}', 'turn_a', 'c1', '{{\"child_turn_id\": \"turn_a\"}}', now(), now())",
-            "insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch,"
-            " opened_at, resolved_at) values ($1, 'turn_a', 'c1', 'run_a/writer', 'run_a', 't', 'tool', 'closed', 2, now(), now())",
+            "insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, tool, kind, state, epoch,"
+            " opened_at, resolved_at) values ($1, 'turn_a', 'c1', 't', 'tool', 'closed', 2, now(), now())",
         )
     kernel.wait(2 * DAY)
     answer = await prune(kernel)

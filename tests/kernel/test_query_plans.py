@@ -50,10 +50,10 @@ insert into agent_inbox (project_id, agent_turn_id, message_type, status, correl
   select project_id, agent_turn_id, 'turn', 'consumed', 'sig_x_1', now(), now() from agent_turns where agent_turn_id like 'done%';
 insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
   select project_id, 'card:' || agent_turn_id || ':end', output_box_id, agent_turn_id, 2, 'task.deliverable', '{{}}', now() from agent_turns where agent_turn_id like 'done%';
-insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch, deadline,
-    status, result_card_id, resolved_position, opened_at, resolved_at)
-  select project_id, agent_turn_id, 'c1', agent_id, run_id, 'search', 'tool', 'resolved', 2, now(), 'success',
-         'card:' || agent_turn_id || ':end', 1, now(), now() from agent_turns where agent_turn_id like 'done%';
+insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, tool, kind, state, epoch, deadline, status, resolved_position,
+    opened_at, resolved_at)
+  select project_id, agent_turn_id, 'c1', 'search', 'tool', 'resolved', 2, now(), 'success', 1, now(), now() from agent_turns
+   where agent_turn_id like 'done%';
 insert into leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at, ended_at)
   select project_id, agent_id, queue_seq, agent_turn_id, 'worker', now(), now() from agent_turns where agent_turn_id like 'done%';
 insert into outbox (project_id, kind, key, agent_turn_id, created_at, due_at, published_at)

@@ -24,9 +24,9 @@ insert into agent_turns (project_id, agent_turn_id, agent_id, run_id, state, out
     output_box_id, created_at, expires_at, finished_at)
   select project_id, 'turn_' || run_id, run_id || '/writer', run_id, 'done', 'success', 3, 1, 2, 'box_turn_' || run_id,
          now(), now(), now() from runs where project_id = 'filled';
-insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch, deadline,
-    status, resolved_position, opened_at, resolved_at)
-  select project_id, agent_turn_id, 'c1', agent_id, run_id, 'search', 'tool', 'resolved', 2, now(), 'success', 1, now(), now() from agent_turns
+insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, tool, kind, state, epoch, deadline, status, resolved_position,
+    opened_at, resolved_at)
+  select project_id, agent_turn_id, 'c1', 'search', 'tool', 'resolved', 2, now(), 'success', 1, now(), now() from agent_turns
    where project_id = 'filled';
 insert into agent_inbox (project_id, agent_turn_id, message_type, status, correlation_id, applied, next_retry_at, created_at)
   select project_id, agent_turn_id, 'tool_result', 'consumed', 'c1', true, now(), now() from agent_turns where project_id = 'filled';
@@ -51,7 +51,7 @@ update agent_turns set state = 'active', outcome = null, finished_at = null, exp
 update agent_state_head set status = 'suspended', active_agent_turn_id = 'turn_' || run_id, waiting_tool_count = 1, resumes_on = 'all'
  where project_id = 'filled' and split_part(run_id, '_', 2)::int > {HISTORY - ASLEEP};
 update turn_waiting_tools set state = 'open', status = null, resolved_position = null, resolved_at = null, deadline = '2039-01-01', tool = 'other'
- where project_id = 'filled' and split_part(run_id, '_', 2)::int > {HISTORY - ASLEEP};
+ where project_id = 'filled' and split_part(agent_turn_id, '_', 3)::int > {HISTORY - ASLEEP};
 update outbox set published_at = null, tool = 'other' where project_id = 'filled' and split_part(agent_turn_id, '_', 3)::int > {HISTORY - ASLEEP};
 """
 

@@ -36,7 +36,7 @@ async def ended_after_a_long_wait(rig: Rig, app: Heliograph) -> Any:
     run_id = await rig.start(app)
     async with rig.serving(app):
         (command,) = await rig.taken("slow")
-        waited = f"select 1 from heliograph.turn_waiting_tools where run_id = $1 and now() > opened_at + interval '{1.2 * TIMEOUT} s'"
+        waited = f"select 1 from heliograph.wait_overview where run_id = $1 and now() > opened_at + interval '{1.2 * TIMEOUT} s'"
         await until(lambda: _is_true(rig, waited, run_id))
         await command.report(result="there")
         return await rig.ended(run_id)

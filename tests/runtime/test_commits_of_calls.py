@@ -37,7 +37,9 @@ async def waits_of(rig: Rig, app: Any) -> list[Any]:
     result = await rig.run(app)
     assert result.state == {"out": "done"}
     return await rig.fetch(
-        "select * from heliograph.turn_waiting_tools where run_id = $1 order by position", result.run_id
+        "select w.* from heliograph.turn_waiting_tools w join heliograph.agent_turns t using (project_id, agent_turn_id)"
+        " where t.run_id = $1 order by w.position",
+        result.run_id,
     )
 
 

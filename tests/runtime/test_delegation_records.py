@@ -125,7 +125,7 @@ async def test_response_names_the_target_the_task_its_status_result_and_duration
     run_id = await rig.start(app)
     async with rig.serving(app):
         (command,) = await rig.taken("door")
-        is_later = "select opened_at + interval '30 ms' < now() from heliograph.turn_waiting_tools where kind = 'child' and run_id = $1"
+        is_later = "select opened_at + interval '30 ms' < now() from heliograph.wait_overview where kind = 'child' and run_id = $1"
         await until(lambda: _value(rig, is_later, run_id))  # the child takes at least so long
         await command.report(result="yes")
         signals = await rig.ended(run_id)

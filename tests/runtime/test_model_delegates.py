@@ -41,7 +41,7 @@ async def test_model_chooses_priority_and_context_within_its_permissions(rig: Ri
     assert result.state["out"] == "done"
     assert results(lead) == [["greet", ["be kind"]], ["part", []]]
     assert [p["priority"] for p in payloads(result.signals, "delegation")] == ["high", "high"]
-    query = "select deadline - opened_at from heliograph.turn_waiting_tools where kind = 'child' and run_id = $1 order by position"
+    query = "select deadline - opened_at from heliograph.wait_overview where kind = 'child' and run_id = $1 order by position"
     deadlines = [row[0] and row[0].total_seconds() for row in await rig.fetch(query, result.run_id)]
     assert deadlines == [30, None]
 

@@ -26,6 +26,7 @@ DROPPED: Mapping[int, Mapping[str, str]] = {
     },
     67: {"execution_edges": TABLE},
     68: {"agent_inbox": "agent_id payload_card_id"},
+    69: {"turn_waiting_tools": "agent_id run_id result_card_id"},
     70: {"agent_turns": "deliverable_card_id"},
 }  # fmt: skip
 # This migration moves columns. It creates their indexes and checks again, also those of an operator.

@@ -74,7 +74,10 @@ async def judge(runtime: Runtime, evidence: Evidence) -> list[Verdict]:
         "join heliograph.agent_state_head h using (project_id, agent_id) "
         "left join heliograph.outbox o on o.agent_turn_id = t.agent_turn_id and o.kind = 'task_event'"
     )
-    waits = await runtime.database.fetch(f"select * from heliograph.turn_waiting_tools where tool <> '{ORACLE}'")
+    waits = await runtime.database.fetch(
+        "select w.*, t.run_id from heliograph.turn_waiting_tools w join heliograph.agent_turns t using (project_id, agent_turn_id)"
+        f" where w.tool <> '{ORACLE}'"
+    )
     found = await runtime.database.fetch("select * from heliograph.runs")
     peaceful = [run for run in found if run["target"] == "chaos"]
     doctor = [found for project in ("default", PROJECT) for found in await runtime.world.call("doctor", project, True)]

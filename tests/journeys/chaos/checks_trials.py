@@ -55,7 +55,7 @@ AT_ANY_TIME: Mapping[str, str] = {
             from (select turn_id, seq, split_part(payload ->> 'message', ' ', 1)::integer as attempt
                     from heliograph.signal_log where name = 'agent:progress' and agent in ('teller', 'babbler')) said) x where is_former""",
     "a budget paid for more calls than it had": f"""
-        select w.run_id from heliograph.turn_waiting_tools w
+        select w.run_id from heliograph.wait_overview w
          where split_part(w.agent_id, '/', 2) in ('purse', 'spender') and (w.kind = 'tool' or w.kind = 'inline' and w.status = 'success')
          group by w.run_id having count(*) > {PURSE}""",
     "a stopped run woke somebody": """

@@ -14,7 +14,7 @@ from heliograph.testing.kernel.limits import content_of, limits, reject_waits, r
 from heliograph.testing.kernel.open_calls import insert_wait
 from heliograph.testing.kernel.rate_limits import check_rates, has_rates, has_started, open_rates, take_inline
 from heliograph.testing.kernel.resolve import resolve
-from heliograph.testing.kernel.tables import Row, interval
+from heliograph.testing.kernel.tables import Row, interval, result_of
 from heliograph.testing.kernel.transaction import Transaction
 
 
@@ -132,5 +132,5 @@ def open_inline(tx: Transaction, item: Any) -> None:
 
 
 def _result_of(tx: Transaction, wait: Row) -> Row:
-    card = tx.tables.cards.get(wait["result_card_id"])
+    card = tx.tables.cards.get(result_of(wait["agent_turn_id"], wait["tool_call_id"]))
     return {"status": wait["status"], "content": None if card is None else content_of(tx, card["content"])}

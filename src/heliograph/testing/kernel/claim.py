@@ -16,7 +16,7 @@ from heliograph.testing.kernel.limits import (
     limits,
 )
 from heliograph.testing.kernel.reactions import run_view
-from heliograph.testing.kernel.tables import Row, interval, timestamp
+from heliograph.testing.kernel.tables import Row, interval, result_of, timestamp
 from heliograph.testing.kernel.transaction import Transaction
 
 _Target: TypeAlias = tuple[str | None, str, Any, str | None]  # the name, the pool, the agents, the run
@@ -140,9 +140,9 @@ def waits_of(tx: Transaction, turn_id: str) -> list[Row]:
     """Return the recorded calls of a turn, like `_waits`."""
     found = []
     for wait in sorted(tx.tables.waits.of(turn_id), key=lambda w: int(w["position"])):
-        card = tx.tables.cards.get(wait["result_card_id"])
+        card = tx.tables.cards.get(result_of(turn_id, wait["tool_call_id"]))
         found.append({
-            "call_id": wait["tool_call_id"], "card_id": wait["result_card_id"],
+            "call_id": wait["tool_call_id"], "card_id": None if card is None else card["card_id"],
             "content": None if card is None else content_of(tx, card["content"]),
             **{key: wait[key] for key in ("step_id", "tool", "kind", "effect", "state", "status", "resolved_position",
                                           "after_execution", "may_override", "epoch", "taint")},

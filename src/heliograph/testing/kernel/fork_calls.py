@@ -8,7 +8,7 @@ from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import get, get_text
 from heliograph.testing.kernel.limits import put_card
 from heliograph.testing.kernel.run_forks import turns_of
-from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.tables import Row, result_of
 from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import inbox_row
 
@@ -75,13 +75,12 @@ def _copy(tx: Transaction, turn: Row, wait: Row, place: int, seq: int, *, is_kno
     """Write what belongs to a copied call, and return its row, with the position of the original."""
     turn_id, call_id, kind = turn["agent_turn_id"], wait["tool_call_id"], wait["kind"]
     head = tx.tables.heads[turn["agent_id"]]
-    card = tx.tables.cards.get(wait["result_card_id"])
+    card = tx.tables.cards.get(result_of(wait["agent_turn_id"], call_id))
     content = card["content"] if is_known and card is not None else {
         "call_id": call_id, "tool": wait["tool"], "status": "unknown", "trust": "trusted",
         "error": {"code": "IN_DOUBT", "recoverable": False, "message": _MESSAGE},
     }  # fmt: skip
-    card_id = f"card:{turn_id}:call:{call_id}"
-    put_card(tx, card_id, f"box_{turn_id}", turn_id, head["turn_epoch"], "tool.result", content)
+    put_card(tx, result_of(turn_id, call_id), f"box_{turn_id}", turn_id, head["turn_epoch"], "tool.result", content)
     status = wait["status"] if is_known else "unknown"
     if kind != "inline":
         inbox_id = tx.next("inbox_id")
@@ -89,7 +88,6 @@ def _copy(tx: Transaction, turn: Row, wait: Row, place: int, seq: int, *, is_kno
             tx, turn, inbox_id, "tool_result", "consumed", call_id, turn_epoch=head["turn_epoch"], applied=True,
             report_status=status, consumed_at=tx.now))  # fmt: skip
     return {
-        **wait, "agent_turn_id": turn_id, "agent_id": turn["agent_id"], "run_id": turn["run_id"],
-        "state": "resolved", "epoch": head["turn_epoch"], "status": status, "result_card_id": card_id, "resolved_position": place,
+        **wait, "agent_turn_id": turn_id, "state": "resolved", "epoch": head["turn_epoch"], "status": status, "resolved_position": place,
         "opened_at": tx.now, "resolved_at": tx.now, "opened_seq": seq + 1, "resolved_seq": seq + 1, **_CLEARED,
     }  # fmt: skip

@@ -61,11 +61,11 @@ def insert_wait(tx: Transaction, head: Row, call: Any, **more: Any) -> Row:
     """A call {call_id, step_id, tool, effect} of the head's turn, open."""
     turn_id, call_id = head["active_agent_turn_id"], get_text(call, "call_id")
     row = {
-        "agent_turn_id": turn_id, "tool_call_id": call_id, "agent_id": head["agent_id"], "run_id": head["run_id"],
+        "agent_turn_id": turn_id, "tool_call_id": call_id,
         "position": tx.next("wait_position"), "step_id": get_text(call, "step_id"), "tool": get_text(call, "tool"),
         "kind": None, "effect": get_text(call, "effect") or "once", "state": "open", "epoch": None, "deadline": None,
         "token_hash": None, "after_execution": "suspend", "may_override": False, "fails_fast": False, "child_turn_id": None, "status": None,
-        "result_card_id": None, "resolved_position": None, "duplicates": 0, "opened_at": tx.now, "resolved_at": None,
+        "resolved_position": None, "duplicates": 0, "opened_at": tx.now, "resolved_at": None,
         "opened_seq": tx.tables.runs[head["run_id"]]["signal_seq"] + 1, "resolved_seq": None,
         "reserved": None, "circuit": None, "rate": None, "taint": taint_of(call), "is_trusted": bool(j.parse_boolean(get_text(call, "is_trusted"))),
     }  # fmt: skip

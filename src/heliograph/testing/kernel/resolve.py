@@ -14,7 +14,7 @@ from heliograph.testing.kernel.human_tasks import credit_human_wait_time, is_hum
 from heliograph.testing.kernel.jsonb import SqlError, get, get_raw, get_text
 from heliograph.testing.kernel.limits import put_card, store_content
 from heliograph.testing.kernel.outbox import acknowledge, order_halts, order_stop
-from heliograph.testing.kernel.tables import Row
+from heliograph.testing.kernel.tables import Row, result_of
 from heliograph.testing.kernel.transaction import Transaction
 from heliograph.testing.kernel.turn_queue import inbox_row
 
@@ -31,7 +31,7 @@ def resolve(
         wait, turn = tx.tables.waits.get((turn_id, call_id)), tx.tables.turns.get(turn_id)
         if wait is None or turn is None or not _may_resolve(tx, wait):
             continue
-        head = tx.tables.heads[wait["agent_id"]]
+        head = tx.tables.heads[turn["agent_id"]]
         if head["active_agent_turn_id"] == turn_id:
             items.append(
                 {
@@ -40,7 +40,7 @@ def resolve(
                     "wait": wait,
                     "turn": turn,
                     "head": head,
-                    "run": tx.tables.runs[wait["run_id"]],
+                    "run": tx.tables.runs[turn["run_id"]],
                 }
             )
     _number(tx, items)
@@ -82,10 +82,10 @@ def _may_resolve(tx: Transaction, wait: Row) -> bool:
 
 def _number(tx: Transaction, items: list[Row]) -> None:
     """Sort the results by run and turn, and set the position of each among the results of its turn and in the log of its run."""
-    items.sort(key=lambda i: (i["wait"]["run_id"], i["turn"]["agent_turn_id"], i["n"]))
+    items.sort(key=lambda i: (i["turn"]["run_id"], i["turn"]["agent_turn_id"], i["n"]))
     by_run: dict[str, int] = {}
     for item in items:
-        run_id = item["wait"]["run_id"]
+        run_id = item["turn"]["run_id"]
         by_run[run_id] = by_run.get(run_id, item["run"]["signal_seq"]) + 1
         item["seq"] = by_run[run_id]
     by_turn: dict[str, int] = {}
@@ -102,7 +102,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, seq: int, *, logs: b
     turn_id, call_id, status = turn["agent_turn_id"], wait["tool_call_id"], get_text(result, "status")
     key = "output" if status == "success" else "error"
     item["trust"], item["value"] = _trust(wait, result), get_raw(result, key)
-    item["status"], item["card_id"] = status, f"card:{turn_id}:call:{call_id}"
+    item["status"], item["card_id"] = status, result_of(turn_id, call_id)
     content = {
         "call_id": call_id, "tool": wait["tool"], "status": status, "trust": item["trust"], key: item["value"],
         **(get_raw(result, "more") or {}),
@@ -114,8 +114,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, seq: int, *, logs: b
         raise SqlError("23505", f"another card has the id {item['card_id']}: choose another id")
     control = get_text(get(get(result, "output"), "__cg_control"), "after_execution") if wait["may_override"] else None
     item["is_awaited"] = head["status"] == "suspended" and wait["kind"] != "inline"
-    tx.update(tx.tables.waits, wait, state="resolved", status=status, result_card_id=item["card_id"],
-              resolved_position=item["position"], resolved_at=tx.now, resolved_seq=seq,
+    tx.update(tx.tables.waits, wait, state="resolved", status=status, resolved_position=item["position"], resolved_at=tx.now, resolved_seq=seq,
               after_execution=control if control in _AFTERS else wait["after_execution"])  # fmt: skip
     if (message_type := get_text(result, "message_type")) is not None:
         _write_message(tx, item, message_type)
@@ -165,8 +164,8 @@ def _log_results(tx: Transaction, items: list[Row], limited: Row) -> None:
             entries,
             is_pending=run["wakes_on_results"],
         )
-    for run_id in {item["wait"]["run_id"] for item in items}:
-        run, seqs = tx.tables.runs[run_id], [i["seq"] for i in items if i["wait"]["run_id"] == run_id]
+    for run_id in {item["turn"]["run_id"] for item in items}:
+        run, seqs = tx.tables.runs[run_id], [i["seq"] for i in items if i["turn"]["run_id"] == run_id]
         pending = len(seqs) if run["wakes_on_results"] else 0
         tx.update(tx.tables.runs, run, signal_seq=max(seqs), pending_reactions=run["pending_reactions"] + pending,
                   version=run["version"] + (1 if pending else 0), updated_at=tx.now)  # fmt: skip

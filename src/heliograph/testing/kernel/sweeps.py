@@ -65,13 +65,17 @@ def _sweep_either(tx: Transaction, agent_id: str, turn_id: str) -> Row:
 
 def _without_failures_first(tx: Transaction, rows: list[Row], key: Any, limit: int | None) -> list[Row]:
     """The first heads without a failed sweep; if there are too few, also the first of the others."""
-    heads = tx.tables.heads
-    found = first([r for r in rows if not heads[r["agent_id"]]["sweep_failures"]], key, limit)
+
+    def failures(row: Row) -> int:
+        turn = tx.tables.turns[row["agent_turn_id"]]
+        return int(tx.tables.heads[turn["agent_id"]]["sweep_failures"])
+
+    found = first([r for r in rows if not failures(r)], key, limit)
     if limit is None or len(found) < limit:
-        failed = [r for r in rows if heads[r["agent_id"]]["sweep_failures"]]
+        failed = [r for r in rows if failures(r)]
         found += first(
             failed,
-            lambda r: (heads[r["agent_id"]]["sweep_failures"], *key(r)),
+            lambda r: (failures(r), *key(r)),
             None if limit is None else limit - len(found),
         )
     return found

@@ -41,6 +41,11 @@ def interval(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
+def result_of(turn_id: str, call_id: str) -> str:
+    """The id of the card with the result of a call."""
+    return f"card:{turn_id}:call:{call_id}"
+
+
 def end_of(turn_id: str) -> str:
     """The id of a turn's deliverable. A turn has only one, because the id follows from the turn's id."""
     return f"card:{turn_id}:end"
@@ -185,8 +190,7 @@ class Project:
     blobs: Table = field(default_factory=lambda: Table("blobs", "blob_id"))
     leases: Table = field(default_factory=lambda: Table("leases", "agent_id agent_turn_id owner", group="agent_id"))
     waits: Table = field(default_factory=lambda: Table(
-        "turn_waiting_tools", "agent_turn_id tool_call_id agent_id run_id tool kind effect epoch after_execution",
-        _wait_holds, "agent_turn_id"))  # fmt: skip
+        "turn_waiting_tools", "agent_turn_id tool_call_id tool kind effect epoch after_execution", _wait_holds, "agent_turn_id"))  # fmt: skip
     outbox: Table = field(default_factory=lambda: Table("outbox", "key agent_turn_id due_at", group="agent_turn_id"))
     signals: Table = field(default_factory=lambda: Table("signals", "run_id entries", group="run_id"))
     limits: Table = field(default_factory=lambda: Table("project_limits", ""))

@@ -30,7 +30,7 @@ from heliograph.signals.model import Signal, Source
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.kernel.jsonb import decode, encode
-from heliograph.testing.kernel.tables import EPOCH, Row, end_of
+from heliograph.testing.kernel.tables import EPOCH, Row, end_of, result_of
 from heliograph.testing.oracles.log import signals_of
 from heliograph.testing.simulation.ended_turns import read_ended_turns
 
@@ -173,7 +173,8 @@ class SimulatedReader(Reader):
         return [row for row in reversed(rows) if is_wanted(row)]
 
     def _waits(self, is_wanted: Callable[[WaitRow], bool]) -> list[WaitRow]:
-        rows = (_row(row, WaitRow) for row in self._table("turn_waiting_tools"))
+        turns = {turn["agent_turn_id"]: turn for turn in self._table("agent_turns")}
+        rows = (_wait(row, turns[row["agent_turn_id"]]) for row in self._table("turn_waiting_tools"))
         return [row for row in rows if is_wanted(row)]
 
     def _commits(self, run_id: str) -> list[Row]:
@@ -193,6 +194,11 @@ class SimulatedReader(Reader):
         if not rows:
             raise NotFound(f"no {what} {safe_repr(name)} in this simulation", code=f"unknown_{what}")
         return rows[0]
+
+
+def _wait(row: Row, turn: Row) -> WaitRow:
+    card_id = result_of(row["agent_turn_id"], row["tool_call_id"]) if row["state"] == "resolved" else None
+    return _row({**row, "agent_id": turn["agent_id"], "run_id": turn["run_id"], "result_card_id": card_id}, WaitRow)
 
 
 def _row(row: Row, kind: type[R]) -> R:

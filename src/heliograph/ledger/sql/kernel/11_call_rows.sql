@@ -10,9 +10,9 @@ create type heliograph.new_call as (
 -- that it has already. is_waiting: an earlier owner let it wait for its start. is_guarded: it has a reservation, a
 -- breaker or rates.
 create type heliograph.judged_call as (
-    place integer, agent_id text, run_id text, turn_id text, call_id text, step_id text, tool text, effect text,
-    epoch bigint, timeout_seconds float8, taint jsonb, is_trusted boolean, opened_seq bigint, wait_at tid,
-    is_waiting boolean, is_guarded boolean, verdict jsonb
+    place integer, turn_id text, call_id text, step_id text, tool text, effect text, epoch bigint,
+    timeout_seconds float8, taint jsonb, is_trusted boolean, opened_seq bigint, wait_at tid, is_waiting boolean,
+    is_guarded boolean, verdict jsonb
 );
 
 -- The result of a call that is about to be recorded: of an item of record_call, with its place in the call, its
@@ -20,10 +20,10 @@ create type heliograph.judged_call as (
 -- is; wait_at: null if no call was begun; lease_at: null without new signals. written: how many of its signals are new,
 -- after position base. position: in the order of results of the turn. taint: of the call from now on.
 create type heliograph.judged_result as (
-    place integer, rejection jsonb, agent_id text, run_id text, turn_id text, epoch bigint, call_id text, status text,
-    value jsonb, head_at tid, phase text, terminates boolean, run_at tid, lease_at tid, wait_at tid, box_id text,
-    base bigint, written integer, pending integer, first_seq bigint, step_id text, tool text, is_trusted boolean,
-    taint text[], position integer, is_reserved boolean, circuit jsonb
+    place integer, rejection jsonb, turn_id text, epoch bigint, call_id text, status text, value jsonb, head_at tid,
+    phase text, terminates boolean, run_at tid, lease_at tid, wait_at tid, box_id text, base bigint, written integer,
+    pending integer, first_seq bigint, step_id text, tool text, is_trusted boolean, taint text[], position integer,
+    is_reserved boolean, circuit jsonb
 );
 
 -- The result of a call that a turn waits for, see _resolve. output, error: one of them, null for the value null.

@@ -54,9 +54,10 @@ begin
                 where g.project_id = p_project and g.run_id = f.owner and g.seq <= f.seq
                 order by g.seq desc limit 1) s
     ), call as materialized (
-        select p.run_id, p.seq, p.turn_id, t.agent_id, h.turn_epoch, c.place, c.status, c.wait as w, (c.wait).kind,
+        select p.seq, p.turn_id, h.turn_epoch, c.place, c.status, c.wait as w, (c.wait).kind,
                (c.wait).tool_call_id as call_id, (c.wait).child_turn_id,
-               'card:' || p.turn_id || ':call:' || (c.wait).tool_call_id as card_id, c.is_known
+               heliograph._result_id(p.turn_id, (c.wait).tool_call_id) as card_id,
+               heliograph._result_id(p.origin, (c.wait).tool_call_id) as origin_card_id, c.is_known
           from pair p
          cross join lateral heliograph._calls_before(p_project, p.origin, p.seq, p.at, p.repeats_failed) c
           join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = p.turn_id
@@ -67,7 +68,7 @@ begin
         select p_project, c.card_id, 'box_' || c.turn_id, c.turn_id, c.turn_epoch, 'tool.result',
                case when c.is_known then k.content else heliograph._unknown_content(c.call_id, (c.w).tool) end, p_now
           from call c
-          left join heliograph.cards k on k.project_id = p_project and k.card_id = (c.w).result_card_id
+          left join heliograph.cards k on k.project_id = p_project and k.card_id = c.origin_card_id
          order by c.turn_id, c.place
     ), message as (
         insert into heliograph.agent_inbox (project_id, agent_turn_id, message_type, status, turn_epoch,
@@ -76,12 +77,12 @@ begin
                p_now
           from call c where c.kind <> 'inline' order by c.turn_id, c.place
     )
-    insert into heliograph.turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool,
-        kind, effect, state, epoch, after_execution, may_override, child_turn_id, status, result_card_id,
-        resolved_position, opened_at, resolved_at, opened_seq, resolved_seq, taint, is_trusted)
-    select p_project, c.turn_id, c.call_id, c.agent_id, c.run_id, (c.w).step_id, (c.w).tool, c.kind, (c.w).effect,
-           'resolved', c.turn_epoch, (c.w).after_execution, (c.w).may_override, c.child_turn_id, c.status, c.card_id,
-           c.place, p_now, p_now, c.seq + 1, c.seq + 1, (c.w).taint, (c.w).is_trusted
+    insert into heliograph.turn_waiting_tools (project_id, agent_turn_id, tool_call_id, step_id, tool, kind, effect,
+        state, epoch, after_execution, may_override, child_turn_id, status, resolved_position, opened_at, resolved_at,
+        opened_seq, resolved_seq, taint, is_trusted)
+    select p_project, c.turn_id, c.call_id, (c.w).step_id, (c.w).tool, c.kind, (c.w).effect, 'resolved', c.turn_epoch,
+           (c.w).after_execution, (c.w).may_override, c.child_turn_id, c.status, c.place, p_now, p_now, c.seq + 1,
+           c.seq + 1, (c.w).taint, (c.w).is_trusted
       from call c order by c.turn_id, (c.w).position;
 end $$;
 

@@ -230,14 +230,15 @@ create function heliograph._waits(p_project text, p_turn_id text) returns table 
     language sql stable as $$
     select json_agg(c)
       from (select w.tool_call_id as call_id, w.step_id, w.tool, w.kind, w.effect, w.state, w.status,
-                   w.result_card_id as card_id, case when sum(b.bytes) over () > 268435455
+                   c.card_id, case when sum(b.bytes) over () > 268435455
                        then heliograph._reject_results() else coalesce(b.content, c.content) end as content,
                    w.resolved_position,
                    w.after_execution, w.may_override, w.epoch,
                    case when w.kind <> 'inline' then w.opened_at end as opened_at,
                    case when w.kind <> 'inline' then w.resolved_at end as resolved_at, w.taint
               from heliograph.turn_waiting_tools w
-              left join heliograph.cards c on c.project_id = p_project and c.card_id = w.result_card_id
+              left join heliograph.cards c
+                     on c.project_id = p_project and c.card_id = heliograph._result_id(p_turn_id, w.tool_call_id)
               left join lateral (
                    select x.content, x.bytes from heliograph.blobs x
                     where x.project_id = p_project and x.blob_id = c.content ->> '$blob' offset 0) b on true

@@ -177,9 +177,9 @@ create function heliograph._open_begun(p_project text, p_calls heliograph.judged
     returns void language plpgsql as $$
 begin
     insert into heliograph.turn_waiting_tools
-        (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline, taint,
-         is_trusted, opened_at, opened_seq)
-    select p_project, c.turn_id, c.call_id, c.agent_id, c.run_id, c.step_id, c.tool, 'inline', c.effect, c.epoch,
+        (project_id, agent_turn_id, tool_call_id, step_id, tool, kind, effect, epoch, deadline, taint, is_trusted,
+         opened_at, opened_seq)
+    select p_project, c.turn_id, c.call_id, c.step_id, c.tool, 'inline', c.effect, c.epoch,
            p_now + make_interval(secs => c.timeout_seconds), heliograph._taint(c.taint), c.is_trusted, p_now,
            c.opened_seq
       from unnest(p_calls) c order by c.place;
@@ -273,7 +273,7 @@ end $$;
 create function heliograph._judge_begin(
     p_project text, p_calls heliograph.new_call[], p_waits_max integer, p_now timestamptz
 ) returns setof heliograph.judged_call language sql stable as $$
-    select c.ordinality::integer, c.agent_id, h.run_id, c.turn_id, c.call_id, c.step_id, c.tool,
+    select c.ordinality::integer, c.turn_id, c.call_id, c.step_id, c.tool,
            coalesce(c.effect, 'once'), c.epoch, c.timeout_seconds, c.taint, coalesce(c.is_trusted, false),
            r.signal_seq + 1, w.at, w.rate ? 'is_waiting',
            c.reserve is not null or c.circuit_breaker is not null or c.rates is not null,
@@ -320,7 +320,8 @@ create function heliograph._with_results(p_project text, p_calls heliograph.new_
       left join lateral (
            select jsonb_build_object('status', x.status, 'content', heliograph._content(p_project, k.content)) as result
              from heliograph.turn_waiting_tools x
-             left join heliograph.cards k on k.project_id = p_project and k.card_id = x.result_card_id
+             left join heliograph.cards k
+                    on k.project_id = p_project and k.card_id = heliograph._result_id(c.turn_id, c.call_id)
             where p_answers[c.ordinality] ->> 'outcome' in ('done', 'in_doubt') and x.project_id = p_project
               and x.agent_turn_id = c.turn_id and x.tool_call_id = c.call_id offset 0) w on true
 $$;

@@ -201,7 +201,7 @@ create function heliograph._judge_results(
     p_phase text[], p_taint jsonb[], p_open_as jsonb[], p_terminates boolean[], p_bytes integer,
     p_limits heliograph.project_limits
 ) returns setof heliograph.judged_result language sql stable as $$
-    select n, v.rejection, p_agent_id[n], p_runs[n], p_turn_id[n], p_epoch[n], p_call_id[n], p_status[n], c.value,
+    select n, v.rejection, p_turn_id[n], p_epoch[n], p_call_id[n], p_status[n], c.value,
            case when v.rejection is null and (p_phase[n] <> h.phase or p_terminates[n] and not h.terminates)
                 then h.at end, coalesce(p_phase[n], h.phase), h.terminates or coalesce(p_terminates[n], false),
            r.at, case when s.written > 0 then l.at end, case when v.rejection is null then w.at end, t.output_box_id,
@@ -275,8 +275,8 @@ begin
                       case r.status when 'success' then 'output' else 'error' end, r.value) as content offset 0) c
      where r.rejection is null order by r.place;
     update heliograph.turn_waiting_tools w
-       set state = 'resolved', status = r.status, result_card_id = heliograph._result_id(r.turn_id, r.call_id),
-           resolved_position = r.position, resolved_at = p_now, resolved_seq = r.base + r.written, taint = r.taint
+       set state = 'resolved', status = r.status, resolved_position = r.position, resolved_at = p_now,
+           resolved_seq = r.base + r.written, taint = r.taint
       from unnest(p_results) r where w.ctid = r.wait_at;
     foreach v_result in array p_results loop
         if v_result.rejection is null
@@ -329,11 +329,9 @@ create function heliograph._open_recorded(p_project text, p_results heliograph.j
     returns void language plpgsql as $$
 begin
     insert into heliograph.turn_waiting_tools
-        (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, taint,
-         is_trusted, opened_at, opened_seq, state, status, result_card_id, resolved_position, resolved_at,
-         resolved_seq)
-    select p_project, r.turn_id, r.call_id, r.agent_id, r.run_id, r.step_id, r.tool, 'inline', 'pure', r.epoch, r.taint,
-           true, p_now, coalesce(r.first_seq, r.base + 1), 'resolved', r.status,
-           heliograph._result_id(r.turn_id, r.call_id), r.position, p_now, r.base + r.written
+        (project_id, agent_turn_id, tool_call_id, step_id, tool, kind, effect, epoch, taint, is_trusted, opened_at,
+         opened_seq, state, status, resolved_position, resolved_at, resolved_seq)
+    select p_project, r.turn_id, r.call_id, r.step_id, r.tool, 'inline', 'pure', r.epoch, r.taint, true, p_now,
+           coalesce(r.first_seq, r.base + 1), 'resolved', r.status, r.position, p_now, r.base + r.written
       from unnest(p_results) r where r.rejection is null and r.wait_at is null order by r.place;
 end $$;

@@ -50,15 +50,15 @@ create function heliograph._write_waits(p_project text, p_items heliograph.suspe
     language plpgsql as $$
 begin
     with call as materialized (
-        select i.agent_id, i.epoch, i.run_id, i.base, i.turn_id, c.*
+        select i.epoch, i.base, i.turn_id, c.*
           from unnest(p_items) i cross join lateral heliograph._new_calls(p_project, i.turn_id, i.calls) c
          order by i.turn_id, c.n
     ), wait as (
         insert into heliograph.turn_waiting_tools
-            (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline,
-             token_hash, after_execution, may_override, fails_fast, child_turn_id, taint, is_trusted, circuit,
-             rate, opened_at, opened_seq)
-        select p_project, turn_id, call_id, agent_id, run_id, step_id, tool, kind, coalesce(effect, 'once'), epoch,
+            (project_id, agent_turn_id, tool_call_id, step_id, tool, kind, effect, epoch, deadline, token_hash,
+             after_execution, may_override, fails_fast, child_turn_id, taint, is_trusted, circuit, rate, opened_at,
+             opened_seq)
+        select p_project, turn_id, call_id, step_id, tool, kind, coalesce(effect, 'once'), epoch,
                p_now + make_interval(secs => timeout_seconds), sha256(convert_to(token, 'UTF8')),
                coalesce(after_execution, 'suspend'), coalesce(may_override, false), coalesce(fails_fast, false),
                child ->> 'turn_id', nullif(taint, '{}'), coalesce(is_trusted, false), circuit, rate, p_now, base + 1

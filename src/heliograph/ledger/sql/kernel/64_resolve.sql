@@ -58,7 +58,7 @@ begin
       from unnest(v_results) r;
     update heliograph.turn_waiting_tools w
        set state = 'resolved', status = r.status, resolved_position = r.position, resolved_at = p_now,
-           result_card_id = r.card_id, after_execution = r.after_execution, resolved_seq = r.seq
+           after_execution = r.after_execution, resolved_seq = r.seq
       from unnest(v_results) r where w.ctid = r.wait_at;
     if v_has_messages then
         perform heliograph._write_messages(p_project, v_results, p_now);
@@ -261,7 +261,7 @@ end $$;
 create function heliograph._applicable(p_project text, p_results heliograph.call_result[])
     returns setof heliograph.resolved_result language sql stable as $$
     select x.n, x.turn_id, x.call_id, x.status, v.value, x.message_type, x.actor, x.session, x.more,
-           x.message_type = 'timeout' or x.is_canceled_sibling or x.may_still_run, r.signal_seq, w.agent_id, w.run_id,
+           x.message_type = 'timeout' or x.is_canceled_sibling or x.may_still_run, r.signal_seq, t.agent_id, t.run_id,
            w.child_turn_id, w.kind, w.tool, w.trust,
            case when w.may_override and x.output #>> '{__cg_control,after_execution}' in ('suspend', 'terminate')
                 then x.output #>> '{__cg_control,after_execution}' else w.after_execution end,
@@ -286,16 +286,16 @@ create function heliograph._applicable(p_project text, p_results heliograph.call
             where y.project_id = p_project and y.agent_turn_id = x.turn_id and y.tool_call_id = x.call_id
               and y.state = 'open' offset 0) w
      cross join lateral (
-           select y.output_box_id from heliograph.agent_turns y
+           select y.agent_id, y.run_id, y.output_box_id from heliograph.agent_turns y
             where y.project_id = p_project and y.agent_turn_id = x.turn_id offset 0) t
      cross join lateral (
            select y.ctid as at, y.turn_epoch, y.agent_name, y.status, y.activation_seq
              from heliograph.agent_state_head y
-            where y.project_id = p_project and y.agent_id = w.agent_id
+            where y.project_id = p_project and y.agent_id = t.agent_id
               and y.active_agent_turn_id = x.turn_id offset 0) h
      cross join lateral (
            select y.ctid as at, y.signal_seq, y.wakes_on_results from heliograph.runs y
-            where y.project_id = p_project and y.run_id = w.run_id offset 0) r
+            where y.project_id = p_project and y.run_id = t.run_id offset 0) r
      cross join lateral (
            select coalesce(max(y.resolved_position), 0) as last from heliograph.turn_waiting_tools y
             where y.project_id = p_project and y.agent_turn_id = x.turn_id offset 0) o

@@ -19,7 +19,10 @@ begin
     -- in the order of the index, so that at most p_limit are read, however many are due
     v_due := array(
         select w.agent_turn_id from heliograph.turn_waiting_tools w
-          join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = w.agent_id
+         cross join lateral (
+               select x.agent_id from heliograph.agent_turns x
+                where x.project_id = p_project and x.agent_turn_id = w.agent_turn_id offset 0) t
+          join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id
          where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now
            and h.sweep_failures = 0
          order by w.deadline, w.agent_turn_id, w.tool_call_id limit p_limit for update of h skip locked);
@@ -27,10 +30,11 @@ begin
         v_due := v_due || array(
             select h.active_agent_turn_id from heliograph.agent_state_head h
              where h.project_id = p_project and h.agent_id = any (array(
-                   select w.agent_id from heliograph.turn_waiting_tools w
+                   select r.agent_id from heliograph.turn_waiting_tools w
                     cross join lateral (  -- each head by its key, because few have failed
-                          select x.sweep_failures from heliograph.agent_state_head x
-                           where x.project_id = p_project and x.agent_id = w.agent_id offset 0) r
+                          select x.agent_id, x.sweep_failures from heliograph.agent_turns t
+                            join heliograph.agent_state_head x on x.project_id = p_project and x.agent_id = t.agent_id
+                           where t.project_id = p_project and t.agent_turn_id = w.agent_turn_id offset 0) r
                     where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now
                       and r.sweep_failures > 0
                     order by r.sweep_failures, w.deadline, w.agent_turn_id, w.tool_call_id

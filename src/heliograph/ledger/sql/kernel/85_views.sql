@@ -60,14 +60,16 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
                       order by w.position desc limit 1) w on true;
 
 create view heliograph.wait_overview as
-select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.agent_id, w.run_id, w.position, w.step_id,
-       w.tool, w.kind, w.effect, w.state, w.status, w.deadline, w.after_execution, w.child_turn_id, w.result_card_id,
+select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, t.agent_id, t.run_id, w.position, w.step_id,
+       w.tool, w.kind, w.effect, w.state, w.status, w.deadline, w.after_execution, w.child_turn_id,
+       case when w.state = 'resolved' then heliograph._result_id(w.agent_turn_id, w.tool_call_id) end as result_card_id,
        w.resolved_position, w.duplicates, w.opened_at, w.resolved_at, w.opened_seq, w.resolved_seq
-  from heliograph.turn_waiting_tools w;
+  from heliograph.turn_waiting_tools w
+  join heliograph.agent_turns t using (project_id, agent_turn_id);
 
 -- the status of delegated turns (CTL-26, G-22), computed from the tables alone
 create view heliograph.delegation_overview as
-select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.run_id, w.position, w.tool as agent,
+select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, p.run_id, w.position, w.tool as agent,
        w.child_turn_id as task_id,
        case when o.outcome in ('success', 'partial') then 'completed'
             when o.outcome is not null then 'failed'
@@ -77,6 +79,7 @@ select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.ru
             then 'in_progress' else 'accepted' end as status,
        o.outcome, w.deadline, w.opened_at, w.resolved_at
   from heliograph.turn_waiting_tools w
+  join heliograph.agent_turns p using (project_id, agent_turn_id)
   left join heliograph.agent_turns t on t.project_id = w.project_id and t.agent_turn_id = w.child_turn_id
  cross join lateral (  -- the result that the parent has received; without one, the outcome of the child
        select case when w.status = 'success' then coalesce(t.outcome, w.status)
@@ -108,8 +111,8 @@ select w.project_id, w.agent_turn_id as turn_id,
        row_number() over (partition by w.project_id, w.agent_turn_id
                           order by e.seq nulls first, e.created_at, e.phase, e.place) as edge_id,
        case when w.kind = 'child' then 'join' when e.phase = 'request' then 'tool_call' else 'report' end as primitive,
-       e.phase as edge_phase, w.run_id, w.agent_id, w.tool_call_id as call_id, w.child_turn_id as other_turn_id,
-       heliograph._signal_id(w.run_id, e.cause_seq) as cause_id, e.created_at
+       e.phase as edge_phase, t.run_id, t.agent_id, w.tool_call_id as call_id, w.child_turn_id as other_turn_id,
+       heliograph._signal_id(t.run_id, e.cause_seq) as cause_id, e.created_at
   from heliograph.turn_waiting_tools w
   join heliograph.agent_turns t using (project_id, agent_turn_id)
  cross join lateral (

@@ -70,8 +70,9 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
     language sql stable as $$
     with t as (select * from heliograph.agent_turns where project_id = p_project),
          h as (select * from heliograph.agent_state_head where project_id = p_project),
-         w as (select *, agent_turn_id || ' ' || tool_call_id as name, (state = 'resolved'
-                                                                        and kind <> 'inline')::integer as reports
+         w as (select *, agent_turn_id || ' ' || tool_call_id as name,
+                      (state = 'resolved' and kind <> 'inline')::integer as reports,
+                      heliograph._result_id(agent_turn_id, tool_call_id) as result_card_id
                  from heliograph.turn_waiting_tools where project_id = p_project),
          a as (select agent_turn_id, count(*) as waits, min(deadline) as deadline from w
                 where state = 'open' and kind <> 'inline' group by agent_turn_id),
