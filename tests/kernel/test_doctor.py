@@ -110,7 +110,7 @@ HARM = [
     ("an agent lost", [LOST.format("agent_state_head", "agent_id = 'run_b/writer'")], {"O2"}),
     ("a turn lost", [LOST.format("agent_turns", "agent_turn_id = 'turn_a'")], {"O4", "O7", "O8", "O9"}),
     ("calls without a turn", ["update turn_waiting_tools set agent_turn_id = 'turn_x' where project_id = $1"],
-     {"W1", "W3", "W4", "W5", "W8", "W9", "O6"}),
+     {"W1", "W3", "W4", "W5", "W8", "W9", "W10", "O6"}),
     ("a context box lost", [LOST.format("boxes", "box_id = 'context_1'")], {"O9", "O10"}),
     ("a box of a turn that never was", [BOX.format("kind = 'output', writer_turn_id = 'turn_x'", "fork_1")], {"O11"}),
     ("a blob lost", ["delete from blobs where project_id = $1"], {"O12"}),

@@ -137,7 +137,7 @@ async def test_response_names_the_target_the_task_its_status_result_and_duration
     }  # fmt: skip
     (card,) = [card for card in await rig.runtime.reader.cards(turn.turn_id) if card.kind == "task.deliverable"]
     assert payload["result"] == card.content == {"fields": [{"name": "greeted", "value": "yes"}]}
-    waited = "select floor(extract(epoch from resolved_at - opened_at) * 1000)::int from heliograph.turn_waiting_tools"
+    waited = "select floor(extract(epoch from resolved_at - opened_at) * 1000)::int from heliograph.wait_overview"
     assert payload["duration_ms"] == await _value(rig, f"{waited} where kind = 'child' and run_id = $1", run_id) >= 30
 
 
