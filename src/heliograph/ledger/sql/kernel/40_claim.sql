@@ -237,8 +237,10 @@ create function heliograph._waits(p_project text, p_turn_id text) returns table 
                    case when w.kind <> 'inline' then w.opened_at end as opened_at,
                    case when w.kind <> 'inline' then w.resolved_at end as resolved_at, w.taint
               from heliograph.turn_waiting_tools w
-              left join heliograph.cards c
-                     on c.project_id = p_project and c.card_id = heliograph._result_id(p_turn_id, w.tool_call_id)
+              left join lateral (
+                   select x.card_id, x.content from heliograph.cards x
+                    where x.project_id = p_project and x.card_id = heliograph._result_id(p_turn_id, w.tool_call_id)
+                   offset 0) c on true
               left join lateral (
                    select x.content, x.bytes from heliograph.blobs x
                     where x.project_id = p_project and x.blob_id = c.content ->> '$blob' offset 0) b on true
