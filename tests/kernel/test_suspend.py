@@ -69,25 +69,6 @@ async def test_command_is_sent_only_after_the_commit_of_the_suspension(kernel: K
     assert (await status(kernel), await kernel.rows("turn_waiting_tools")) == ("running", [])
 
 
-@pytest.mark.proves("G-67")
-async def test_card_of_a_repeated_suspension_is_not_written_again_and_another_one_is_rejected(kernel: Kernel) -> None:
-    """The turn keeps running, because its call has a result already: its owner may repeat a request whose answer it lost."""
-    claimed = await kernel.running()
-    await reported(kernel, "turn_a", "c1")
-    old, new = ({"card_id": f"card_{name}", "kind": "tool.call", "content": {"a": name}} for name in ("old", "new"))
-    for cards in ([old], [old], [new, old], [old, new]):
-        assert (await suspend(kernel, claimed, tool("c1"), cards=cards))["outcome"] == "resolved"
-    cards = await kernel.rows("cards", "position, card_id, content", "kind = 'tool.call'")
-    assert [(card["card_id"], card["content"]) for card in cards] == [
-        ("card_old", {"a": "old"}),
-        ("card_new", {"a": "new"}),
-    ]
-    assert (await kernel.turn("turn_a"))["card_count"] == 2
-    for wrong in ([old | {"content": 7}], [{**new, "card_id": "card_x"}] * 2):
-        with pytest.raises(asyncpg.UniqueViolationError):
-            await suspend(kernel, claimed, tool("c1"), cards=wrong)
-
-
 @pytest.mark.proves("S14")
 async def test_token_is_stored_as_a_hash_and_removed_with_the_answer(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"), tool("c2"))

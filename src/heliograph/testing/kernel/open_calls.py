@@ -27,20 +27,12 @@ def open_calls(tx: Transaction, items: list[Any], limited: Row) -> dict[str, int
             j.parse_boolean(get_text(call, "fails_fast"))
             if (turn_id, get_text(call, "call_id")) not in known:
                 _open_call(tx, item, call)
-    before = set(tx.tables.cards)
     others = [put_cards(tx, item, j.elements(get(item, "cards")), limited) for item in by_turn]
-    if any(others) or _repeats_card(by_turn, before):
+    if any(others):
         raise SqlError("23505", "card_exists: another card has this id: choose another id")
     for item in items:
         _log_once(tx, item, firsts)
     return firsts
-
-
-def _repeats_card(items: list[Any], before: set[Any]) -> bool:
-    """Whether two cards of these items that were not there before have the same id."""
-    ids = [get_text(card, "card_id") for item in items for card in j.elements(get(item, "cards"))]
-    new = [card_id for card_id in ids if card_id not in before]
-    return len(new) > len(set(new))
 
 
 def _open_call(tx: Transaction, item: Any, call: Any) -> None:

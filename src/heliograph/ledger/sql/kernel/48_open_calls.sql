@@ -13,12 +13,13 @@ create function heliograph._open_calls(
 ) returns text[] language plpgsql as $$
 declare
     v_item heliograph.suspension;
-    v_has_calls boolean := false; v_has_cards boolean := false;
+    v_has_calls boolean := false;
+    v_cards integer := 0;
     v_logged text[] := '{}';
 begin
     foreach v_item in array p_items loop
         v_has_calls := v_has_calls or coalesce(jsonb_array_length(v_item.calls) > 0, false);
-        v_has_cards := v_has_cards or coalesce(jsonb_array_length(v_item.cards) > 0, false);
+        v_cards := v_cards + coalesce(jsonb_array_length(v_item.cards), 0);
         if v_item.written > 0 then
             v_logged := v_logged || v_item.run_id;
         end if;
@@ -29,8 +30,8 @@ begin
     if v_has_calls then
         perform heliograph._write_waits(p_project, p_items, p_now);
     end if;
-    if v_has_cards then
-        perform heliograph._write_cards(p_project, p_items, p_bytes, p_limits, p_now);
+    if v_cards > 0 then
+        perform heliograph._write_cards(p_project, p_items, v_cards, p_bytes, p_limits, p_now);
     end if;
     if cardinality(v_logged) > 0 then
         perform heliograph._log_suspended(p_project, p_items, p_now);
@@ -74,54 +75,37 @@ begin
       from call where jsonb_typeof(command) = 'object';
 end $$;
 
--- _write_cards: write the cards of a round. One that its box already has is skipped: only the owner of a turn writes to
---   its box, so it is known before. `on conflict` would write one more record per card (decision 0182).
+-- _write_cards: write the cards of a round, p_cards in number. One that its box already has is skipped.
 --   raises: 23505 for the id of another card
 --   locks:  see _open_calls
 create function heliograph._write_cards(
-    p_project text, p_items heliograph.suspension[], p_bytes integer, p_limits heliograph.project_limits,
-    p_now timestamptz
+    p_project text, p_items heliograph.suspension[], p_cards integer, p_bytes integer,
+    p_limits heliograph.project_limits, p_now timestamptz
 ) returns void language plpgsql as $$
 declare
     v_written text[];  -- the turn of each card
+    v_other text;
 begin
-    if exists (
-        select from unnest(p_items) i cross join lateral jsonb_array_elements(i.cards) c
-         cross join lateral (select from heliograph.cards x
-                              where x.project_id = p_project and x.card_id = c ->> 'card_id' offset 0) x) then
-        for n in 1 .. cardinality(p_items) loop
-            p_items[n].cards := heliograph._unwritten_cards(p_project, p_items[n].turn_id, p_items[n].cards);
-        end loop;
-    end if;
     with card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, c.item ->> 'card_id', i.box_id, i.turn_id, i.epoch, c.item ->> 'kind',
                heliograph._store_content(p_project, c.item -> 'content', p_bytes, p_limits.card_bytes_max, p_now), p_now
           from unnest(p_items) i cross join lateral jsonb_array_elements(i.cards) with ordinality c (item, n)
          order by i.turn_id, c.n
+        on conflict do nothing
         returning agent_turn_id
     )
     select array_agg(c.agent_turn_id order by c.agent_turn_id) into v_written from card c;
     update heliograph.agent_turns t
        set card_count = t.card_count + cardinality(array_positions(v_written, i.turn_id))
       from unnest(p_items) i where t.ctid = i.turn_at and i.turn_id = any (v_written);
-end $$;
-
--- _unwritten_cards: the cards of an item that its box does not have.
---   raises: 23505 for the id of another card
-create function heliograph._unwritten_cards(p_project text, p_turn_id text, p_cards jsonb) returns jsonb
-    language plpgsql stable as $$
-declare
-    v_other constant text := heliograph._other_card(p_project, p_turn_id, p_cards);
-begin
-    if v_other is not null then
-        raise exception using errcode = '23505', message =
-            format('card_exists: another card has the id %s: choose another id', v_other);
+    if coalesce(cardinality(v_written), 0) < p_cards then
+        select min(heliograph._other_card(p_project, i.turn_id, i.cards)) into v_other from unnest(p_items) i;
+        if v_other is not null then
+            raise exception using errcode = '23505', message =
+                format('card_exists: another card has the id %s: choose another id', v_other);
+        end if;
     end if;
-    return (select jsonb_agg(c.item order by c.n)
-              from jsonb_array_elements(p_cards) with ordinality c (item, n)
-             where not exists (select from heliograph.cards x
-                                where x.project_id = p_project and x.card_id = c.item ->> 'card_id'));
 end $$;
 
 -- _log_suspended: append the drafts of a round to the logs of their runs.
