@@ -68,7 +68,7 @@ sig_run_ID_12  agent:activated
   A signal activated an agent; that signal is the parent. Agent: critic.
   turn turn_ID of writer
 because
-sig_run_ID_11  draft:ready  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}
+sig_run_ID_11  draft:ready  the draft
   Agent writer emitted it. It woke critic.
   turn turn_ID of writer
 because
@@ -165,7 +165,7 @@ def test_graph_is_drawn_for_mermaid_and_graphviz(shell: Shell) -> None:
 def test_why_not_compares_the_application_with_the_run(shell: Shell) -> None:
     run_id = run_of(shell)
     ran = shell.helio("signal", "why-not", run_id, "critic", "--app", "press.py:app").stdout
-    assert ran.startswith(f"agent_ran: agent critic did run: 1 activations in run {run_id}")
+    assert ran.startswith(f"agent_ran: agent critic did run: 1 activation in run {run_id}")
     [facts] = shell.rows("signal", "why-not", run_id, "critic")
     assert ([each["code"] for each in facts["findings"]], facts["is_agent"]) == (["agent_ran"], True)
     unknown = shell.helio("signal", "why-not", run_id, "critics", "--app", "press.py:app")
@@ -191,10 +191,7 @@ def test_tail_takes_whole_segment_patterns_runs_and_times(shell: Shell) -> None:
     assert shell.rows("signal", "tail", "--since", "1h") == everything
     assert shell.rows("signal", "tail", "--since", (datetime.now(UTC) + timedelta(hours=1)).isoformat()) == []
     line = printed(shell, "signal", "tail", "draft:ready")
-    assert (
-        line
-        == 'TIME  sig_run_ID_11  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}'
-    )
+    assert line == "TIME  sig_run_ID_11  draft:ready  writer  the draft"
     assert printed(shell, "signal", "tail", "--run", run_id, "--follow").count("\n") == 19  # it ends with its run
 
 

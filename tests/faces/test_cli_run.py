@@ -28,7 +28,7 @@ TIME  reflection_complete  writer  {"decision":"goal_achieved"}
 TIME  terminated  writer  {"status":"success","outputs":["the draft"]}
 TIME  agent:completed  writer  the draft
 TIME  state:draft:changed  writer  {"value":"the draft"}
-TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}
+TIME  draft:ready  writer  the draft
 TIME  agent:activated  critic
 """
 
@@ -38,7 +38,7 @@ run run_ID of press has started; resume it with: helio run press.py:app --run-id
 TIME  agent:activated  writer
 TIME  agent:progress  writer  50% half way
 TIME  agent:completed  writer  the draft
-TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}
+TIME  draft:ready  writer  the draft
 TIME  agent:activated  critic
 TIME  agent:completed  critic  good: the draft
 outcome  success

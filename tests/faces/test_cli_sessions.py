@@ -52,6 +52,12 @@ def test_lines_of_a_pipe_are_messages_and_another_process_sends_to_the_same_sess
     assert (talked.returncode, reply["type"], reply["text"], reply["outcome"]) == (0, "reply", "7: Last", "success")
     waited = shell.helio("send", "anna", "assistant", "From afar", "--message-id", "1", "--wait")
     assert (waited.returncode, waited.stdout) == (0, "5: From afar\n")
+    for run, agent, text in (
+        ("anna", "assistent", "has no agent assistent; did you mean assistant?"),
+        ("ana", "assistant", "no run ana "),
+    ):
+        wrong = shell.helio("send", run, agent, "Hello")
+        assert (wrong.returncode, text in wrong.stderr) == (3, True), wrong.stderr
     closed = shell.helio("send", "anna", "assistant", "Anybody?")
     assert closed.returncode == 4
     assert "takes no more messages" in closed.stderr

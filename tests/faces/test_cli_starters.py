@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,6 +31,20 @@ def test_application_of_a_template_runs(tmp_path: Path, database_url: str, kind:
     assert (result["outcome"], bool(result["state"][key])) == ("success", True)
     again = shell.helio("init", kind)
     assert (again.returncode, "there is a file app.py already" in again.stderr) == (4, True)
+
+
+def test_template_without_a_name_asks_for_the_approval_that_its_first_lines_promise(
+    tmp_path: Path, database_url: str, started: list[Running]
+) -> None:
+    shell = open_shell(tmp_path, database_url)
+    assert shell.helio("init").stdout.startswith("wrote app.py\n")
+    command = next(line for line in (tmp_path / "app.py").read_text().splitlines() if line.startswith("    helio run"))
+    running = shell.start(*shlex.split(command)[1:])
+    started.append(running)
+    granted = running.read_until("helio approval grant")
+    assert shell.helio(*granted.split()[1:]).returncode == 0
+    assert running.end() == 0
+    assert '"answer": "The result: refunded 250.0 EUR to Ada"' in running.text
 
 
 def test_chat_of_a_template_answers_and_remembers(tmp_path: Path, database_url: str) -> None:

@@ -155,6 +155,16 @@ def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixtu
         ("tool:call", {"name": "look", "input": {"question": "Who?"}}, 'look {"question":"Who?"}'),
         ("tool:call", {"name": "look", "input": {"question": "Who?", "size": 1}}, 'look {"question":"Who?","size":1}'),
         ("mine:done", {"n": 1}, '{"n":1}'),
+        ("mine:done", {"output": {"n": 1}, "deliverable_card_id": "card:t:end"}, '{"n":1}'),
+        (
+            "agent:activated",
+            {
+                "agent": "a",
+                "guard": {"verdict": True, "reads": [{"key": "n", "value": 3}, {"key": "who", "value": "Ada"}]},
+            },
+            "its guard read n = 3, who = Ada",
+        ),
+        ("agent:activated", {"agent": "a", "guard": {"verdict": True, "reads": []}}, ""),
         ("mine:done", [1, 2], "[1,2]"),
     ],
 )

@@ -148,8 +148,8 @@ def _add_init(init: argparse.ArgumentParser) -> None:
         metavar="KIND",
         nargs="?",
         choices=(*TEMPLATES, *STARTERS),
-        default="Agent",
-        help=f"an application: {', '.join(TEMPLATES)}; or a manifest: {', '.join(STARTERS)} (Agent)",
+        default="tools",
+        help=f"an application: {', '.join(TEMPLATES)}; or a manifest: {', '.join(STARTERS)} (tools)",
     )
     init.add_argument("--output", metavar="FILE", help=f"the file to write (app.py, {', '.join(STARTERS.values())})")
 

@@ -28,7 +28,7 @@ from heliograph.cli.run_watch import RunWatch
 from heliograph.cli.waits import run_command, worker_command
 from heliograph.config import CLOSE_SECONDS
 from heliograph.error_text import printable_json, safe_repr
-from heliograph.errors import Conflict, NotFound, StoreUnavailable
+from heliograph.errors import Conflict, InvalidInput, NotFound, StoreUnavailable
 from heliograph.key_patterns import without_secrets
 from heliograph.ledger.rows import RunRow
 from heliograph.reactive.workflow import Workflow
@@ -141,7 +141,7 @@ async def _begin(
 ) -> tuple[str, bool, str]:
     """Start or resume the run. Returns its id, whether it has ended, and a phrase for its status.
 
-    Raises Conflict (`id_conflict`).
+    Raises Conflict (`id_conflict`), InvalidInput.
     """
     run_id: str | None = options.run_id
     if run_id is not None and state is None:  # an existing run resumes without its initial state
@@ -151,7 +151,12 @@ async def _begin(
                 raise Conflict(f"run {run_id} belongs to application {row.target}, not to {workflow.name}",
                               code="id_conflict")  # fmt: skip
             return _standing(row)
-    run_id, is_new = await runtime.start(workflow, state, run_id, options.callback, _record_of(options))
+    try:
+        run_id, is_new = await runtime.start(workflow, state, run_id, options.callback, _record_of(options))
+    except InvalidInput as error:
+        if error.code == "invalid_state":
+            error.hint = "--state '{...}' or --state @FILE gives the state"
+        raise
     if is_new:
         return run_id, False, "has started"
     return _standing(await runtime.reader.run(run_id))

@@ -16,8 +16,11 @@ from heliograph.cli.waits import UnclaimedWatch
 from heliograph.client.client import Client
 from heliograph.client.messages import message_payload, turn_of_message
 from heliograph.client.session import PendingReply, Reply, SessionReader
-from heliograph.errors import StoreUnavailable
+from heliograph.control.model_errors import nearest
+from heliograph.error_text import safe_repr
+from heliograph.errors import NotFound, StoreUnavailable
 from heliograph.key_patterns import text_without_secrets
+from heliograph.ledger.reader import Reader
 from heliograph.runtime import Runtime
 from heliograph.turn.earlier_turns import MESSAGE
 
@@ -32,14 +35,13 @@ def send(options: Namespace) -> int:
 async def _send(options: Namespace) -> int:
     async with open_existing_runtime(f"run {options.run}") as runtime:
         turn_id = turn_of_message(runtime.world, options.run, options.message_id)
-        await Client.on(runtime).enqueue(
-            options.run,
-            options.agent,
-            message_payload(options.text, options.file),
-            name=MESSAGE,
-            turn_id=turn_id,
-            actor=login_name(),
-        )
+        payload = message_payload(options.text, options.file)
+        try:
+            await Client.on(runtime).enqueue(
+                options.run, options.agent, payload, name=MESSAGE, turn_id=turn_id, actor=login_name()
+            )
+        except NotFound as error:
+            raise await _not_found(runtime.reader, options, error) from None
         if not options.wait:
             if options.json:
                 json_line("message", {"turn_id": turn_id})
@@ -54,6 +56,14 @@ async def _send(options: Namespace) -> int:
         else:
             block(text_without_secrets(reply.text))
         return 0 if reply.outcome in ("success", "partial") else 1
+
+
+async def _not_found(reader: Reader, options: Namespace, error: NotFound) -> NotFound:
+    """The error that names the run or the agent that does not exist."""
+    await reader.run(options.run)  # raises
+    agents = dict.fromkeys(turn.agent for turn in await reader.turns(run_id=options.run))
+    return NotFound(f"run {options.run} has no agent {safe_repr(options.agent)}{nearest(options.agent, agents)}; "
+                    f"helio run show {options.run} lists the agents that ran", code=error.code)  # fmt: skip
 
 
 async def _awaited_reply(runtime: Runtime, options: Namespace, pending: PendingReply) -> Reply:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from heliograph.codes import MAX_ACTIVATIONS
 from heliograph.definitions.agent import AgentSpec
-from heliograph.error_text import printable
+from heliograph.error_text import counted, printable
 from heliograph.errors import NotFound
 from heliograph.ids import split_signal_id
 from heliograph.key_patterns import json_without_secrets
@@ -52,7 +52,7 @@ def _finding(code: str, problem: str, next_step: str, **more: Any) -> Finding:
 def _of_run(facts: Mapping[str, Any], spec: AgentSpec | None) -> Iterator[Finding]:
     run_id, agent = facts["run_id"], facts["agent"]
     if facts["activations"]:
-        yield _finding("agent_ran", f"agent {agent} did run: {facts['activations']} activations in run {run_id}",
+        yield _finding("agent_ran", f"agent {agent} did run: {counted(facts['activations'], 'activation')} in run {run_id}",
                        f"helio turn list --run {run_id} lists its turns")  # fmt: skip
     if not facts["is_agent"]:
         yield _finding("not_in_run", f"run {run_id} began before the application had the agent {agent}",

@@ -9,7 +9,7 @@ from heliograph.error_text import safe_repr
 from heliograph.key_patterns import json_without_secrets
 from heliograph.signals.catalog import CATALOG
 from heliograph.signals.form_fields import fields_text
-from heliograph.signals.guard_record import place_of_guard, recorded_guard
+from heliograph.signals.guard_record import place_of_guard, recorded_guard, recorded_reads
 from heliograph.signals.model import Signal
 from heliograph.signals.pattern_table import PatternTable
 
@@ -63,6 +63,11 @@ def short_payload(signal: Signal, width: int = 100) -> str:
         return safe_repr(f"{target}{turn} {_delegation(signal.name, payload)}", width)
     if signal.name == "agent:skipped" and (place := place_of_guard(recorded_guard(payload))):
         return safe_repr(f"{json_text(payload.get('reason', ''), width)}{place}", width)
+    if payload.keys() == {"output", "deliverable_card_id"}:  # an agent emitted it at the end of its turn
+        return json_text(payload["output"], width)
+    if signal.name == "agent:activated" and (guard := recorded_guard(payload)) is not None and "joined" not in payload:
+        reads = ", ".join(f"{each['key']} = {json_text(each.get('value'), WHOLE)}" for each in recorded_reads(guard))
+        return safe_repr(f"its guard read {reads}", width) if reads else ""
     if signal.name in _ONE_PART:
         part = json_text(payload.get(_ONE_PART[signal.name], payload), width)
         return (
