@@ -33,6 +33,7 @@ def test_application_of_a_template_runs(tmp_path: Path, database_url: str, kind:
     assert (again.returncode, "there is a file app.py already" in again.stderr) == (4, True)
 
 
+@pytest.mark.more
 def test_template_without_a_name_asks_for_the_approval_that_its_first_lines_promise(
     tmp_path: Path, database_url: str, started: list[Running]
 ) -> None:
