@@ -70,7 +70,7 @@ async def _commit(
             await serializer.settled()  # the run that this output does not match may never be committed
             continue
         after = reaction.applied_to(seen, closed=1)
-        serializer.sending(ending.turn_id, after)
+        serializer.sending(ending.turn_id, after, ending.output)
         try:
             await world.failpoint("before_finish")
             item = {"outcome": ending.outcome, "content": content, "version": reaction.version,

@@ -18,8 +18,11 @@ from heliograph.execution.packed_commit import as_jsonb
 from heliograph.reactive.joined_signals import lacks_positions
 from heliograph.records import RunView
 from heliograph.signals.payload import is_longer
+from heliograph.types import Json
 
-_STATE_BYTES_MAX = 256 * 1024  # of a run whose endings follow each other: each one waits with a state of its own
+# Of the state, and of the output, of an ending that another one may follow: a call has at most 128 MiB, and those that follow count only
+# in the call of the first.
+_BYTES_MAX = 256 * 1024
 
 
 class RunSerializer:
@@ -33,8 +36,9 @@ class RunSerializer:
         self._serializers = serializers
         self._users = 0
         self._under_way = 0
-        self._last_turn_id = ""  # of the newest ending under way, and the run that it makes
+        self._last_turn_id = ""  # of the newest ending under way, with the run that it makes and its output
         self._last_view: RunView | None = None
+        self._last_output: Json = None
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._stored_views: list[RunView] = []  # the last two that have the form of the database
         self.view: RunView | None = None
@@ -75,16 +79,16 @@ class RunSerializer:
         """Return the turn whose ending, which is not committed yet, makes this version of the run. None if it is committed."""
         return self._last_turn_id if view is self._last_view else None
 
-    def sending(self, turn_id: str, after: RunView) -> None:
+    def sending(self, turn_id: str, after: RunView, output: Json = None) -> None:
         """Note an ending that is under way until `answered`. after: the run that it makes."""
         self._under_way += 1
-        self._last_turn_id, self._last_view = turn_id, after
+        self._last_turn_id, self._last_view, self._last_output = turn_id, after, output
 
     def answered(self) -> None:
         """Note that an ending is not under way any more."""
         self._under_way -= 1
         if self._under_way == 0:
-            self._last_view = None
+            self._last_view = self._last_output = None
             while self._waiting:
                 if not (waiter := self._waiting.popleft()).done():
                     waiter.set_result(None)
@@ -107,7 +111,7 @@ class RunSerializer:
         view = self._last_view
         return (
             view is not None and not lacks_positions(view.memory) and may_follow(self._last_turn_id)
-            and not is_longer(view.state, _STATE_BYTES_MAX)
+            and not is_longer(view.state, _BYTES_MAX) and not is_longer(self._last_output, _BYTES_MAX)
         )  # fmt: skip
 
 
