@@ -137,6 +137,12 @@ def prepared_home() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
+def make_command(path: Path, script: str) -> None:
+    """Make a command that forks a warm process: a start takes longer than most commands."""
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty working folder that is also the home of the data; its path is short, for the database's socket."""
@@ -144,9 +150,11 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.chdir(made)
     monkeypatch.syspath_prepend(made)
     monkeypatch.setenv("HELIOGRAPH_HOME", str(made / ".heliograph"))
-    made_bin = tmp_path / "helio"  # forks of a warm `helio`: a start takes longer than most commands
-    made_bin.write_text(f'#!/bin/sh\nexec {shlex.join(warm().client(str(HELIO)))} "$@"\n', encoding="utf-8")
-    made_bin.chmod(0o755)
+    make_command(tmp_path / "helio", f'exec {shlex.join(warm().client(str(HELIO)))} "$@"')
+    pytest_in_fork = f'[ "$1 $2" = "-m pytest" ] && shift && exec {shlex.join(warm().client("-m"))} "$@"'
+    make_command(tmp_path / "python", f'{pytest_in_fork}\nexec {shlex.quote(sys.executable)} "$@"')
+    # the fork has imported modules that pytest would rewrite; no page uses Hypothesis, whose import takes as long as pytest
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-W ignore::pytest.PytestAssertRewriteWarning -p no:hypothesispytest")
     monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), str(Path(sys.prefix) / "bin"), os.environ["PATH"]]))
     for name in ("HELIOGRAPH_DATABASE_URL", "CI"):  # a reader has neither; with CI, mode `auto` refuses to record
         monkeypatch.delenv(name, raising=False)
@@ -159,7 +167,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.more
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_example_runs(
-    page: Path, folder: Path, prepared_home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     if "heliograph_app" in page.read_text(
         encoding="utf-8"
@@ -167,8 +175,8 @@ def test_every_example_runs(
         server: TestServer = request.getfixturevalue("postgres")
         monkeypatch.setenv("HELIOGRAPH_TEST_DATABASE_URL", server.admin_url)
     if page not in FIRST_STEPS and any(block.is_run for block in blocks(page.read_text(encoding="utf-8"))):
-        # a copy keeps the owner of the files, and the permissions
-        subprocess.run(["cp", "-a", prepared_home, folder / ".heliograph"], check=True)
+        # made by the first page that needs it; a copy keeps the owner of the files, and the permissions
+        subprocess.run(["cp", "-a", request.getfixturevalue("prepared_home"), folder / ".heliograph"], check=True)
     module = ModuleType("__main__")  # type hints can resolve the names that a block defines
     monkeypatch.setitem(sys.modules, "__main__", module)
     with asyncio.Runner() as runner:
