@@ -320,6 +320,11 @@ def test_export_rejects_options_without_a_place_in_manifests(shell: Shell) -> No
     assert done.stdout == ""
 
 
+def test_export_of_an_application_without_a_prompt_names_the_remedy(shell: Shell) -> None:
+    done = shell.helio("export", "ossa", "press.py:app")
+    assert (done.returncode, "add one with app.prompt_agent" in done.stderr) == (2, True), done.stderr
+
+
 def test_bindings_are_rejected_for_an_application(shell: Shell) -> None:
     done = shell.helio("run", "shop.py:app", "--model", "openai-chat:gpt-5")
     assert done.returncode == 2

@@ -105,7 +105,9 @@ def test_saved_new_and_deleted_sources_are_noticed(tmp_path: Path) -> None:
     assert changed(before, before) == set()
 
 
-def test_dev_rejects_what_is_no_file(tmp_path: Path) -> None:
+def test_dev_rejects_what_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dev", "app.py"]) == 2
+    assert "did you mean app.py:app?" in capsys.readouterr().err
     assert main(["dev", "app"]) == 2
     assert main(["dev", f"{tmp_path}/none.py:app"]) == 3
 

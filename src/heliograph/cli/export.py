@@ -34,10 +34,13 @@ def _manifest(reference: str, name: str | None) -> dict[str, Any]:
     agents = load_app(reference).workflow.agents
     if name is None:
         prompts = [each for each in agents.values() if each.prompt is not None]
+        if not prompts:
+            raise InvalidInput(f"{safe_repr(reference)} has no agent with a prompt, and a manifest describes one; add one with "
+                               "app.prompt_agent", code="required_field")  # fmt: skip
         if len(prompts) != 1:
             raise InvalidInput(f"{safe_repr(reference)} has {len(prompts)} agents with a prompt, and a manifest describes one of them",
                                code="required_field", path="--agent",
-                               hint=f"name one: --agent {' | '.join(each.name for each in prompts) or '…'}")  # fmt: skip
+                               hint=f"name one: --agent {' | '.join(each.name for each in prompts)}")  # fmt: skip
         spec = prompts[0]
     elif name in agents:
         spec = agents[name]

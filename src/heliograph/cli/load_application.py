@@ -74,7 +74,7 @@ def file_of(reference: str) -> Path:
     """The file that `FILE.py:app` names. Raises InvalidInput (`invalid_reference`), NotFound (`file_not_found`)."""
     where, _, name = reference.rpartition(":")
     if not where.endswith(".py") or not name.isidentifier():
-        raise InvalidInput(f"'{safe_repr(reference)}' names no file; write FILE.py:app", code="invalid_reference",
+        raise InvalidInput(f"'{safe_repr(reference)}' names no application in a file; write FILE.py:app", code="invalid_reference",
                            hint=_hint_for(reference))  # fmt: skip
     read_file(Path(where))
     return Path(where)
@@ -82,7 +82,7 @@ def file_of(reference: str) -> Path:
 
 def _hint_for(reference: str) -> str | None:
     if reference.endswith(".py"):
-        return f"helio run {reference}:app"
+        return f"did you mean {reference}:app?"
     verbs = [f"{noun} {verb}" for noun, each in VERBS.items() for verb in each]
     nearest = get_close_matches(reference, [verb.partition(" ")[2] for verb in verbs], n=1)
     return f"did you mean helio {next(verb for verb in verbs if verb.endswith(nearest[0]))}?" if nearest else None
