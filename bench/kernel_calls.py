@@ -99,7 +99,9 @@ async def record_requests(url: str) -> Requests:
     async with open_runtime(Settings(url)) as runtime:
         recorder.watch(runtime.database)
         stopping = asyncio.Event()
-        worker = runtime.worker(app.workflow, projects=[PROJECT])  # with a ledger of its own: no other call claims for it
+        worker = runtime.worker(
+            app.workflow, projects=[PROJECT]
+        )  # with a ledger of its own: no other call claims for it
         serving = asyncio.create_task(runtime.serve(worker, stopping))
         await runtime.start(app.workflow)
         async with asyncio.timeout(_RECORDED_SECONDS):
