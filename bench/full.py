@@ -17,6 +17,7 @@ from bench.app import app, calling
 from bench.load import MANY, PATIENCE_SECONDS, SINGLE, WATCH, warm_up
 from bench.meter.sample import Sample
 from bench.place import Place
+from bench.worker import CONCURRENCY
 from heliograph import Heliograph
 from heliograph.config import Settings
 from heliograph.recording.options import RecordingOptions
@@ -33,7 +34,7 @@ class Runs:
 
     def __init__(self, runtime: Runtime, watch: asyncpg.Connection, url: str):
         self.url = url
-        self._runtime = runtime
+        self.runtime = runtime
         self._watch = watch
         self._applications: dict[str, Heliograph] = {}
         self._turns: dict[str, str] = {}  # of the suspended runs, as far as they were queried
@@ -42,7 +43,7 @@ class Runs:
         return await self.start_of(app)
 
     async def start_of(self, application: Heliograph) -> str:
-        run_id, _ = await self._runtime.start(application.workflow, record=RECORD)
+        run_id, _ = await self.runtime.start(application.workflow, record=RECORD)
         return run_id
 
     async def start_agents(self, work: str) -> str:
@@ -70,7 +71,7 @@ class Runs:
             "status": "success",
             "result": {"ok": True},
         }
-        reported = await self._runtime.ledger.report(item)
+        reported = await self.runtime.ledger.report(item)
         if reported.outcome != "applied":
             raise RuntimeError(f"the report for {key} was not applied: {reported.outcome}")
 
@@ -96,13 +97,32 @@ async def measure_heliograph(
     existing: str | None = None,
     is_single: bool = False,
     by_relation: bool = False,
+    has_worker: bool = False,
 ) -> Sample:
     """Measure one work. existing: the URL of the database, instead of an empty one. is_single: one item at a time, for its latency.
-    by_relation: divide the log by relation."""
+    by_relation: divide the log by relation. has_worker: the process that starts the runs executes them, too."""
     load = (SINGLE if is_single else MANY)[work]
+    if has_worker:
+        async with place.database(existing=existing) as url, opened(url) as runs, own_worker(runs.runtime):
+            await warm_up(runs, work, callers)
+            return await place.measure(lambda: load(runs, callers, seconds))
     async with place.database(existing=existing) as url, worker(url), opened(url) as runs:
         await warm_up(runs, work, callers)
         return await place.measure(lambda: load(runs, callers, seconds), url=url if by_relation else None)
+
+
+@asynccontextmanager
+async def own_worker(runtime: Runtime) -> AsyncIterator[None]:
+    """Run a worker in this process during the block."""
+    stopping = asyncio.Event()
+    serving = asyncio.create_task(
+        runtime.serve(runtime.worker(app.workflow, calling.workflow, concurrency=CONCURRENCY), stopping)
+    )
+    try:
+        yield
+    finally:
+        stopping.set()
+        await serving
 
 
 async def run_one(url: str) -> str:

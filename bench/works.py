@@ -62,7 +62,7 @@ def contenders(histories: Mapping[int, str] | None = None) -> list[Contender]:
         _floor("B", "floor, five calls, signals", TURN_WITH_SIGNALS),
     ]
     for work in WORKS:
-        lines += [_prototype(work), _heliograph(work, "heliograph")]
+        lines += [_prototype(work), _heliograph(work, HELIOGRAPH), _with_worker(work)]
         lines += [_heliograph(work, f"{HELIOGRAPH}{AFTER}{n:,} turns", url) for n, url in (histories or {}).items()]
     lines += [_peer(work, entry) for entry in CATALOG for work in WORKS]
     return sorted(lines, key=lambda line: line.work) + _agents_at_work()
@@ -106,6 +106,17 @@ def _heliograph(work: str, name: str, existing: str | None = None) -> Contender:
     single = partial(measure_heliograph, work, existing=existing, is_single=True)
     return Contender(
         work, name, HELIOGRAPH, {ONE: (many, 1), SIXTEEN: (by_relation, 16), MANY: (many, 128), SINGLE: (single, 1)}
+    )
+
+
+def _with_worker(work: str) -> Contender:
+    single = partial(measure_heliograph, work, is_single=True, has_worker=True)
+    return Contender(
+        work,
+        f"{HELIOGRAPH}, own worker",
+        HELIOGRAPH,
+        {SINGLE: (single, 1)},
+        "the process that starts runs executes them",
     )
 
 
