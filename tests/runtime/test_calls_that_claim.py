@@ -11,7 +11,7 @@ from bench.app import calling
 from heliograph import Context, Heliograph
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.worker import claim_loop
-from tests.runtime.kit import START, Rig, until
+from tests.runtime.kit import SOON_SECONDS, START, Rig, until
 from tests.runtime.test_commits_of_works import counted, report_result
 from tests.runtime.test_next_claims import Calls
 
@@ -127,3 +127,56 @@ async def test_start_claims_no_more_turns_than_it_wakes(rig: Rig, monkeypatch: p
         await idle(calls)
         await rig.ended(await rig.start(single()))
     assert [args[4] for name, args, _ in calls.made if name == "start_and_claim"] == [1]
+
+
+async def test_worker_of_one_run_offers_nothing_to_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(rig, monkeypatch)
+    async with rig.serving(single(), run_id="mine"):
+        await idle(calls)
+        await rig.ended(await rig.start(single(), run_id="mine"))
+        others = await rig.start(single())
+    assert [name for name, _, _ in calls.made if "start" in name] == ["start_and_claim", "start_runs"]
+    async with rig.serving(single()):
+        await rig.ended(others)
+
+
+async def test_start_during_an_outage_of_claims_carries_none(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first claim of a worker declares its wires: before that, the events of its turns would not be published."""
+    calls, failed = Calls(rig, monkeypatch), asyncio.Event()
+    monkeypatch.setattr(claim_loop, "_CLAIM_AGAIN_SECONDS", 3600.0)
+
+    async def fail(services: Any) -> None:
+        failed.set()
+        raise StoreUnavailable("the wires were not declared")
+
+    worker = rig.runtime.worker(single().workflow)
+    monkeypatch.setattr(worker.watchdog, "declare_wires", fail)
+    running = asyncio.create_task(worker.run())
+    await failed.wait()
+    run_id = await rig.start(single())
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [name for name, _, _ in calls.made if "start" in name] == ["start_runs"]
+    async with rig.serving(single()):
+        await rig.ended(run_id)
+
+
+async def test_worker_that_stops_during_a_start_does_not_wait_for_its_next_poll(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_loop, "POLL_SECONDS", 3600.0)
+    workers: list[Any] = []
+
+    def stop_and_fail(function: str, _args: Any, answer: Any) -> None:
+        if function == "start_and_claim" and answer is None:
+            workers[0].stop()
+            raise KernelRejected("the claimed turns have over 256 MB of JSON (54000)")
+
+    calls = Calls(rig, monkeypatch, stop_and_fail)
+    async with asyncio.timeout(SOON_SECONDS):
+        async with rig.serving(single(), grace_seconds=3600.0) as worker:
+            workers.append(worker)
+            await idle(calls)
+            run_id = await rig.start(single())
+    async with rig.serving(single()):
+        await rig.ended(run_id)

@@ -103,8 +103,9 @@ class Worker:
             tasks.append(world.spawn(f"{self.name} heartbeats", self.heartbeat.keep()))
         for services in self.projects:
             services.ledger.next_claims = NextClaims(
-                services, self._running, self._claiming, self._next_offer, self._has_pending, self._start_next
-            )
+                services, self._running, self._claiming, self._next_offer, self._has_pending, self._start_next,
+                self._ring_if_stopping,
+            )  # fmt: skip
         try:
             is_rung, was_full = True, False
             while not self.is_stopping or self._running or self._claiming.locked():
@@ -175,7 +176,7 @@ class Worker:
 
     def _next_offer(self, services: ProjectServices, ending: int) -> ClaimOffer | None:
         """The claim of a project when `ending` of its turns have ended: as large as its share of the slots that are free then."""
-        if self.is_stopping:
+        if self.is_stopping or self._outages.has("claim"):  # the first claim that does not fail declares the wires
             return None
         in_use = [self._running_turns(each) - (ending if each is services else 0) for each in self.projects]
         share = fair_shares(self._free_slots + ending, in_use)[self.projects.index(services)]
@@ -264,6 +265,11 @@ class Worker:
         self._is_behind = len(claimed) == limit
         for turn in claimed:
             self._start(turn, services)
+
+    def _ring_if_stopping(self) -> None:
+        """Ring the own bell, since `run` waits for claims under way before it returns."""
+        if self.is_stopping:
+            self._world.ring([self._slot])
 
     async def _work(self, runner: TurnRunner) -> None:
         claimed = runner.owned.claimed

@@ -20,7 +20,8 @@ class NextClaims:
     """Implements `heliograph.ledger.claim_offer.NextClaims` for one project of a worker.
 
     claiming: held during a claim of the worker. offer_of: the claim of the project when this many of its turns have ended, or None.
-    has_pending: whether turns wait for a slot. start: starts turns; its last argument is the limit of their claim. Another worker of this process may use the same ledger.
+    has_pending: whether turns wait for a slot. start: starts turns; its last argument is the limit of their claim. end: called when no claim is under way
+    any more. Another worker of this process may use the same ledger.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class NextClaims:
         offer_of: Callable[[ProjectServices, int], ClaimOffer | None],
         has_pending: Callable[[], bool],
         start: Callable[[Sequence[Claimed], ProjectServices, int], None],
+        end: Callable[[], None],
     ):
         self._services = services
         self._running = running
@@ -38,6 +40,7 @@ class NextClaims:
         self._offer_of = offer_of
         self._has_pending = has_pending
         self._start = start
+        self._end = end
 
     @asynccontextmanager
     async def offer(self, function: str, items: Sequence[Mapping[str, Any]]) -> AsyncIterator[ClaimOffer | None]:
@@ -55,6 +58,7 @@ class NextClaims:
             ending = sum((project, item["turn_id"]) in self._running for item in items) if function == "finish" else 0
             offer = self._offer_of(self._services, ending)
             yield None if offer is None else offer._replace(limit=min(offer.limit, most))
+        self._end()
 
     def start(self, claimed: Sequence[Claimed], limit: int) -> None:
         """See `heliograph.ledger.claim_offer.NextClaims`."""
@@ -65,8 +69,12 @@ class NextClaims:
         if function == "report":
             return len(items)  # each may resume a turn
         if function == "start_runs":
-            return sum(self._woken(item) for item in items if item["target"] in self._services.workflows)
+            return sum(map(self._woken, filter(self._runs, items)))
         return _CLAIM_MAX if self._has_pending() or any(map(self._woken, items)) else 0
+
+    def _runs(self, item: Mapping[str, Any]) -> bool:
+        """Whether this worker runs the turns of a run that starts."""
+        return item["target"] in self._services.workflows and self._services.run_id in (None, item["run_id"])
 
     def _woken(self, item: Mapping[str, Any]) -> int:
         """How many turns in the worker's pools an item wakes."""
