@@ -31,9 +31,9 @@ _KEYS = (
     r"|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{50,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}"  # AWS
     r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}"  # Google
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
     r")"
 )
+_BLOCK = r"(?<![A-Za-z0-9])-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
 # A JWT: its first part, and the others if they follow. A first part without the others is passed as a whole, because a search from each
 # `eyJ` in it is quadratic: they all end where the first one does.
 _JWT = r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{10,}(\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})?"
@@ -135,10 +135,10 @@ def _start_of_open_key(text: str) -> int:
     """The position from which on a text between two words may become a key when it continues; its length if there is none."""
     if not _may_have_keys(text, _HINTS):
         return len(text)
-    clean = redacted_text(text)
+    clean = _without_words(redacted_text(text))
     if re.search(_OPEN_BLOCK, clean):
         return text.rindex("-----BEGIN ")
-    clean = _without_long_keys(clean)
+    clean = re.sub(_BLOCK, STARS, clean)
     if (scheme := re.search(_OPEN_SCHEME, clean)) is not None:
         return len(text) - len(scheme[0])
     return text.rindex(_URL_START) if re.search(_OPEN_URL, _text_without_keys(clean)) else len(text)
@@ -158,7 +158,12 @@ def _text_without_keys(text: str) -> str:
 
 
 def _without_long_keys(text: str) -> str:
-    """Replace each JWT, then each other key: a JWT may have parts that look like one."""
+    """Replace each key of one word, then each block: a block without an end would contain the beginning of a key that follows it."""
+    return re.sub(_BLOCK, STARS, _without_words(text))
+
+
+def _without_words(text: str) -> str:
+    """Replace each JWT, then each other key of one word: a JWT may have parts that look like one."""
     return re.sub(_KEYS, STARS, re.sub(_JWT, lambda found: STARS if found[1] else found[0], text))
 
 

@@ -63,6 +63,15 @@ def secret_of(text: str) -> str:
     return text.rsplit(maxsplit=1)[-1].removeprefix("amqp://ann:").partition("@")[0]
 
 
+@pytest.mark.proves("P-29")
+def test_key_after_a_block_without_an_end_is_replaced_as_a_whole() -> None:
+    block = "-----BEGIN PRIVATE KEY-----\nMIIE"
+    assert text_without_secrets(f"{block} cut\nOPENAI_API_KEY=sk-{KEY} x") == "***"
+    assert text_without_secrets(f"{block}-----END PRIVATE KEY-----\nsk-{KEY} x") == "***\n*** x"
+    text = f"{block} {JWT}-\nx-y"
+    assert streamed(list(text)) == text_without_secrets(text) == "***-y"
+
+
 @pytest.mark.parametrize("text", [
     "task-management-and-scheduling-2026", "run_desk-assignments-of-the-week_12", "a basic understanding of basic requirements",
     "Basic Requirements", "the bearer of good news", "https://example.org/a:b@c", "HAKIAABCDEFGHIJKLMNOPQ",
