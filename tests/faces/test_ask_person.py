@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from heliograph.cli.ask_person import Asker
 from heliograph.cli.form_input import object_of, value_of
 from heliograph.client.human_tasks import HumanTask
 from heliograph.errors import InvalidInput, Rejected
-from heliograph.signals.form_fields import Field, fields_of
+from heliograph.execution.packed_commit import as_jsonb
+from heliograph.signals.form_fields import Field, fields_of, fields_text
+from heliograph.types import Json
 from tests.faces.cli_support import open_shell
 from tests.faces.own_terminal import on_terminal
 
@@ -56,12 +59,47 @@ def test_form_of_a_model_is_asked_field_by_field() -> None:
     assert object_of(values) == {"to": "Oslo", "days": 3, "class_": "first", "is_return": False}
 
 
+class Color(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Car(BaseModel):
+    color: Color
+    roof: Color | None = None
+
+
+def test_enum_of_a_model_is_asked_with_its_values() -> None:
+    form = Car.model_json_schema()
+    assert fields_text(form, 60) == "color (red or blue), roof (red or blue, may be empty)"
+    assert [value_of(field, "blue") for field in fields_of(form)] == ["blue", "blue"]
+    definitions: list[Json] = [{}, [], {"Color": 1}, {"Color": {"$ref": "#/$defs/Color"}}]
+    for hostile in definitions:
+        assert fields_text({**form, "$defs": hostile}, 60) == "color (JSON), roof (JSON, may be empty)"
+
+
+def test_required_fields_are_asked_first_in_the_order_of_the_form() -> None:
+    form = as_jsonb({
+        "type": "object", "required": ["customer", "to", ["to"]],
+        "properties": {"customer": {"type": "string"}, "to": {"type": "string"}, "days": {"type": "integer"}},
+    })  # fmt: skip
+    assert fields_text(form, 60) == "customer (text), to (text), days (integer, may be empty)"
+
+
+def test_line_of_a_form_has_whole_options_if_it_is_not_limited() -> None:
+    options = [f"option-{n}" for n in range(100)]
+    form: Any = {"type": "object", "properties": {"n" * 90: {"enum": options}}, "required": ["n" * 90]}
+    assert fields_text(form, 10_000) == f"{'n' * 90} ({' or '.join(options)})"
+    assert len(fields_text(form, 50)) < 110
+
+
 @pytest.mark.parametrize(
     ("form", "prompt", "text", "value"),
     [
         ({"type": "integer"}, "answer (integer)", " 7 ", 7),
         ({"type": "number"}, "answer (number)", "7.5", 7.5),
         ({"enum": ["red", 2]}, "answer (red or 2)", "2", 2),
+        ({"enum": [True, None]}, "answer (true or null)", "true", True),
         ({"enum": ["red", "blue"]}, "answer (red or blue)", "2", "blue"),
         ({"type": "array"}, "answer (JSON)", "[1]", [1]),
         ({"type": "object", "properties": {}}, "answer (JSON)", "{}", {}),

@@ -53,7 +53,7 @@ def test_lines_of_a_pipe_are_messages_and_another_process_sends_to_the_same_sess
     waited = shell.helio("send", "anna", "assistant", "From afar", "--message-id", "1", "--wait")
     assert (waited.returncode, waited.stdout) == (0, "5: From afar\n")
     for run, agent, text in (
-        ("anna", "assistent", "has no agent assistent; did you mean assistant?"),
+        ("anna", "assistent", "has no agent assistent; did you mean assistant?\nhint: helio run show anna lists"),
         ("ana", "assistant", "no run ana "),
     ):
         wrong = shell.helio("send", run, agent, "Hello")

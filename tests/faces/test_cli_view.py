@@ -152,6 +152,16 @@ def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixtu
             "ask Which? One of: a, b",
         ),
         ("tool:call", {"name": "ask", "input": {"question": "Who?", "options": []}}, "ask Who?"),
+        (
+            "tool:call",
+            {"name": "pay", "input": {"question": "May I?", "arguments": {}, "may_edit": False}},
+            "pay May I?",
+        ),
+        (
+            "tool:call",
+            {"name": "look", "input": {"question": "Who?", "options": [{"n": 1}]}},
+            'look {"question":"Who?","options":[{"n":1}]}',
+        ),
         ("tool:call", {"name": "look", "input": {"question": "Who?"}}, 'look {"question":"Who?"}'),
         ("tool:call", {"name": "look", "input": {"question": "Who?", "size": 1}}, 'look {"question":"Who?","size":1}'),
         ("mine:done", {"n": 1}, '{"n":1}'),

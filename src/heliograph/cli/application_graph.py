@@ -61,7 +61,7 @@ def graph(options: Namespace) -> int:
 
 
 def wakes_of(workflow: Workflow) -> list[Wake]:
-    """Which agent wakes which, in the order of the agents. A pattern that matches no signal of the application has the cause None, and so has a message."""
+    """Which agent wakes which, in the order of the agents. The cause is None for messages, and for patterns that match no signal of the application."""
     emitted = [(agent.name, name) for agent in workflow.agents.values() for name in agent.emits]
     emitted += [(agent.name, f"state:{key}:changed") for agent in workflow.agents.values() for key in agent.updates]
     found: list[Wake] = []
@@ -99,7 +99,7 @@ def _text(workflow: Workflow, edges: list[Wake]) -> Iterator[str]:
 
 
 def _described(workflow: Workflow, edge: Wake) -> str:
-    """The signal of a line, or what a person calls it."""
+    """The signal of a line; a phrase for delegations and messages."""
     if edge.signal == DELEGATION:
         return "a delegation"
     if edge.cause is None and edge.signal == MESSAGE:

@@ -103,7 +103,7 @@ def task_lines(task: HumanTask, project: str | None = None) -> list[str]:
     asked = safe_repr(task.question or task.tool, width(_QUESTION_WIDTH))
     edits = ", the arguments may be changed" if task.may_edit else ""
     lines = [
-        f"{asked} {_short(task.arguments)}" if task.kind == "decision" else asked,
+        f"{asked} {_short(task.arguments)}" if task.arguments else asked,
         f"    {task.agent}, since {moment(task.since)}, {_deadline(task)}{edits}",
     ]
     if task.options:
@@ -138,7 +138,9 @@ def _rest(task: HumanTask, verb: str) -> str:
 def _fields(form: JsonObject) -> str:
     """The fields of a form. A field that is no plain value has a schema of its own, which only JSON has."""
     is_plain = all(field.kind != "json" for field in fields_of(form))
-    return fields_text(form) + ("" if is_plain else "; helio approval list --json prints the whole form")
+    return fields_text(form, width(_JSON_WIDTH)) + (
+        "" if is_plain else "; helio approval list --json prints the whole form"
+    )
 
 
 def _short(value: Any) -> str:

@@ -169,10 +169,12 @@ def _wait_lines(facts: _Facts, project: str | None) -> list[str]:
     asked = {(task.turn_id, task.call_id) for task in facts.tasks}
     calls = [wait for wait in facts.waits if wait.kind != "child" and (wait.turn_id, wait.call_id) not in asked]
     now = datetime.now(UTC)
-    lines += [text for turn in facts.turns if (text := deferral_of(turn, now)) is not None]
-    lines += [f"waits for its child {text}" for text in child_lines(facts.waits)]
-    lines += [
+    others = [text for turn in facts.turns if (text := deferral_of(turn, now)) is not None]
+    others += [f"waits for its child {text}" for text in child_lines(facts.waits)]
+    others += [
         f"waits for call {wait.call_id} of {wait.turn_id}: {wait.tool}, since {moment(wait.opened_at)}"
         for wait in calls
     ]
+    if others:
+        lines += ["", *others]
     return lines

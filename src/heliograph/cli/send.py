@@ -62,8 +62,8 @@ async def _not_found(reader: Reader, options: Namespace, error: NotFound) -> Not
     """The error that names the run or the agent that does not exist."""
     await reader.run(options.run)  # raises
     agents = dict.fromkeys(turn.agent for turn in await reader.turns(run_id=options.run))
-    return NotFound(f"run {options.run} has no agent {safe_repr(options.agent)}{nearest(options.agent, agents)}; "
-                    f"helio run show {options.run} lists the agents that ran", code=error.code)  # fmt: skip
+    return NotFound(f"run {options.run} has no agent {safe_repr(options.agent)}{nearest(options.agent, agents)}", code=error.code,
+                    hint=f"helio run show {options.run} lists the agents that ran")  # fmt: skip
 
 
 async def _awaited_reply(runtime: Runtime, options: Namespace, pending: PendingReply) -> Reply:

@@ -55,7 +55,7 @@ class UnclaimedWatch:
 
 
 def deferral_of(turn: TurnRow, now: datetime) -> str | None:
-    """The words for a turn that was deferred and is not due yet: when a worker continues it. None for any other turn."""
+    """The note on a deferred turn that is not due yet: when a worker continues it. None for any other turn."""
     if not turn.defer_count or turn.due_at is None or turn.due_at <= now:
         return None
     times = counted(turn.defer_count, "time")

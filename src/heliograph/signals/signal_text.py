@@ -80,7 +80,7 @@ def short_payload(signal: Signal, width: int = 100) -> str:
 
 
 def _input(given: Any) -> str:
-    """The input of a call. Of a question to a person: its text, the arguments to approve, and the options or the fields of the answer."""
+    """The input of a call. For a question to a person: its text with the arguments to approve, the options, or the fields of the answer."""
     if (
         not isinstance(given, dict)
         or not isinstance(question := given.get("question"), str)
@@ -88,13 +88,13 @@ def _input(given: Any) -> str:
     ):
         return json_text(given, WHOLE)
     if "may_edit" in given:
-        return f"{question} {json_text(given.get('arguments'), WHOLE)}"
+        return f"{question} {json_text(given['arguments'], WHOLE)}" if given.get("arguments") else question
     if isinstance(form := given.get("form"), dict):
-        return f"{question} Fields: {fields_text(form)}"
+        return f"{question} Fields: {fields_text(form, WHOLE)}"
     options = given.get("options")
-    if not isinstance(options, list):
+    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
         return json_text(given, WHOLE)
-    return f"{question} One of: {', '.join(map(str, options))}" if options else question
+    return f"{question} One of: {', '.join(options)}" if options else question
 
 
 def _delegation(name: str, payload: dict[str, Any]) -> str:
