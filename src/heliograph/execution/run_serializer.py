@@ -20,8 +20,7 @@ from heliograph.records import RunView
 from heliograph.signals.payload import is_longer
 from heliograph.types import Json
 
-# Of the state, and of the output, of an ending that another one may follow: a call has at most 128 MiB, and those that follow count only
-# in the call of the first.
+# The limit of the state and of the output of an ending that another one may follow: both join one call, which has at most 128 MiB.
 _BYTES_MAX = 256 * 1024
 
 

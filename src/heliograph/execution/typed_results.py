@@ -23,7 +23,7 @@ _MESSAGE_MAX = 2000
 async def typed_result(call: Callable[[], Coroutine[Any, Any, Json]], tool: str, kind: Any) -> Any:
     """The result of a call as a `kind`, whose JSON Schema it matches. Raises ToolFailed (`result_schema`), and as the call does.
 
-    A task that is cancelled before it starts never makes the call, so no coroutine is left that nothing awaits.
+    call: makes the call. A task that is cancelled before it starts never makes it, so it leaves no coroutine that was never awaited.
     """
     value = await call()
     try:

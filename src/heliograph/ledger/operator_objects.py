@@ -63,7 +63,7 @@ select format('grants on table %s', m.relation::regclass)
  order by 1"""
 
 
-# What depends on a view, a function or a type of the schema, and is none itself. An upgrade replaces these, and PostgreSQL would drop it with them.
+# The objects that depend on a view, a function or a type of the schema, and are none of these. PostgreSQL would drop them with what an upgrade replaces.
 _DEPENDENT = """
 with ours as (
     select 'pg_class'::regclass as classid, c.oid from pg_class c
@@ -87,7 +87,9 @@ select distinct pg_describe_object(f.classid, f.oid, f.place)
 async def reject_dependent_objects(connection: Any) -> None:
     """Raise Conflict (`schema_in_use`) if an operator's objects, like views, depend on what an upgrade drops and creates again."""
     if found := [row[0] for row in await connection.fetch(_DEPENDENT)]:
-        raise in_use(f"it replaces views and functions on which {', '.join(found)} depend{'s' * (len(found) == 1)}")
+        raise in_use(
+            f"an upgrade replaces views and functions on which {', '.join(found)} depend{'s' * (len(found) == 1)}"
+        )
 
 
 def violated_constraint(error: Exception) -> str | None:
@@ -118,6 +120,6 @@ async def reject_lost_objects(connection: Any, version: int) -> None:
 def in_use(reason: str) -> Conflict:
     """The error of a migration that objects of an operator prevent."""
     return Conflict(
-        f"the schema is not installed: {reason}. Drop what your programs have created there, run helio db install, "
+        f"the schema is not installed: {reason}. Drop what your programs have created, run helio db install, "
         "then create it again", code="schema_in_use",
     )  # fmt: skip

@@ -10,7 +10,7 @@ from heliograph.key_patterns import without_secrets
 from heliograph.reactive.run_memory import stored_memory
 from heliograph.types import JsonObject
 
-# what the body of a command repeated of its call in earlier versions
+# The keys of a call that earlier versions repeated in the body of its command.
 _OF_CALL = frozenset({
     "tool_call_id", "agent_turn_id", "turn_epoch", "agent_id", "run_id", "step_id", "tool_name", "after_execution",
 })  # fmt: skip

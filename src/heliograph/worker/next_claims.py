@@ -46,8 +46,8 @@ class NextClaims:
     async def offer(self, function: str, items: Sequence[Mapping[str, Any]]) -> AsyncIterator[ClaimOffer | None]:
         """See `heliograph.ledger.claim_offer.NextClaims`.
 
-        Nothing is offered during another claim of the worker, without a free slot, or if the call leads to no turn for it: a bell
-        announces other work.
+        Yields None during another claim of the worker, without a free slot, and if the call wakes no turn for it. A bell announces
+        other work.
         """
         most = 0 if self._claiming.locked() else self._turns_after(function, items)
         if most == 0:
