@@ -101,6 +101,7 @@ def test_line_of_a_form_has_whole_options_if_it_is_not_limited() -> None:
         ({"enum": ["red", 2]}, "answer (red or 2)", "2", 2),
         ({"enum": [True, None]}, "answer (true or null)", "true", True),
         ({"enum": ["red", "blue"]}, "answer (red or blue)", "2", "blue"),
+        ({"enum": [["red"], {"n": 1}]}, 'answer (["red"] or {"n": 1})', "2", {"n": 1}),
         ({"type": "array"}, "answer (JSON)", "[1]", [1]),
         ({"type": "object", "properties": {}}, "answer (JSON)", "{}", {}),
         ({"$ref": "#/$defs/Trip"}, "answer (JSON)", "null", None),

@@ -13,7 +13,7 @@ from heliograph.types import Json, JsonObject
 _SCALARS = ("string", "integer", "number", "boolean")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # a key of values; its options may be lists, which have no hash
 class Field:
     """One value that a person gives. name: None for the whole answer. kind: a type of JSON Schema, or `json`. options: the possible values."""
 
