@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 
 from bench.app import calling
@@ -180,3 +181,30 @@ async def test_worker_that_stops_during_a_start_does_not_wait_for_its_next_poll(
             run_id = await rig.start(single())
     async with rig.serving(single()):
         await rig.ended(run_id)
+
+
+async def test_report_that_waits_for_a_lock_stops_no_claim_of_its_worker(rig: Rig) -> None:
+    async with rig.serving(calling, single()):
+        asked = await rig.start(calling)
+        turn = await rig.turn_of("asker", "suspended")
+        holder = await asyncpg.connect(rig.url)
+        try:
+            async with holder.transaction(), asyncio.timeout(10.0):
+                await holder.execute("select from heliograph.agent_state_head where run_id = $1 for update", asked)
+                reporting = asyncio.create_task(report_result(rig, rig.runtime.ledger))
+                await until_waiting(holder)
+                await rig.ended(await rig.start(single()))
+            await reporting
+        finally:
+            await holder.close()
+        await rig.ended(turn.run_id)
+
+
+async def until_waiting(connection: asyncpg.Connection) -> None:
+    """Wait until another session waits for a lock of this one."""
+    query = "select count(*) from pg_stat_activity where pg_backend_pid() = any (pg_blocking_pids(pid))"
+
+    async def is_waiting() -> bool:
+        return bool(await connection.fetchval(query))
+
+    await until(is_waiting)
