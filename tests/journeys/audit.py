@@ -25,8 +25,8 @@ create function audit.start() returns trigger language plpgsql security definer 
     if new.rate ->> 'starts_at' is distinct from old.rate ->> 'starts_at' and new.rate is not null then
         insert into audit.starts (call, epoch, starts_at_us)
         values (new.agent_turn_id || '/' || new.tool_call_id,
-                (select h.turn_epoch from heliograph.agent_state_head h
-                  where h.project_id = new.project_id and h.agent_id = new.agent_id),
+                (select h.turn_epoch from heliograph.agent_turns t join heliograph.agent_state_head h using (project_id, agent_id)
+                  where t.project_id = new.project_id and t.agent_turn_id = new.agent_turn_id),
                 (extract(epoch from (new.rate ->> 'starts_at')::timestamptz) * 1000000)::bigint);
     end if;
     return null;

@@ -35,7 +35,7 @@ MORE: dict[str, list[Any]] = {
     "take_halts": [1, 1.0],
     "sweep_pending_reactions": [1],
 }
-CARRIED = dict(WITH_CLAIM.values())  # the key of the answers of functions that also claim
+CLAIM_KEYS = dict(WITH_CLAIM.values())  # the key of the answers of functions that also claim
 FREE = {
     "set_limits",
     "report_result",
@@ -136,7 +136,7 @@ async def rejection(kernel: Kernel, function: str, item: Any) -> tuple[str, str]
 
 def answers_of(function: str, answer: Any) -> Any:
     """The answers about the items."""
-    return answer[CARRIED[function]] if function in CARRIED else answer
+    return answer[CLAIM_KEYS[function]] if function in CLAIM_KEYS else answer
 
 
 async def taking_json(kernel: Kernel) -> set[str]:
