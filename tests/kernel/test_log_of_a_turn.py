@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from heliograph.ledger.kernel import KERNEL
-from tests.kernel.kit import TARGET, Item, Kernel, draft, encoded, ending, run_item, turn_item
+from heliograph.testing.database import TestServer
+from tests.kernel.kit import TARGET, Item, Kernel, connect, draft, encoded, ending, run_item, turn_item
 from tests.kernel.waits import result, tool
 
 ITEMS = 31
 BYTES_MAX = 5310
 MEMORY = {"agents": ["noop"], "started_at": "2026-11-27T20:08:31.238487+00:00"}  # after the start, and after the end
+
+
+@pytest_asyncio.fixture
+async def alone(postgres: TestServer) -> AsyncIterator[Kernel]:
+    """The kernel of a project without a wire, in a database of its own.
+
+    In one with many projects, a full page of an index is cleaned at each insertion, which is logged.
+    """
+    url = await postgres.create()
+    kernel = Kernel(await connect(url), "calls")
+    yield kernel
+    found = await kernel.call("doctor", False)
+    await kernel.connection.close()
+    await postgres.drop(url)
+    assert found == []
 
 
 async def _log_of(kernel: Kernel, function: str, *args: Any) -> int:
@@ -26,8 +44,9 @@ async def _log_of(kernel: Kernel, function: str, *args: Any) -> int:
 
 
 @pytest.mark.more
-async def test_turn_that_starts_and_ends_writes_little_to_the_log(kernel: Kernel) -> None:
-    kernel.project = kernel.project.ljust(24, "-")  # of one length, and without a wire
+async def test_turn_that_starts_and_ends_writes_little_to_the_log(alone: Kernel) -> None:
+    kernel = alone
+    kernel.project = "turns".ljust(24, "-")  # each row has the name
     written = []
     for n in range(ITEMS):
         run_id, turn_id = f"run_{n:021}", f"turn_{n:021}"
@@ -48,9 +67,9 @@ CALL_BYTES_MAX = 10320
 
 
 @pytest.mark.more
-async def test_turn_with_a_suspended_call_writes_little_to_the_log(kernel: Kernel) -> None:
+async def test_turn_with_a_suspended_call_writes_little_to_the_log(alone: Kernel) -> None:
     """Its command is as a worker sends it. Each row has the project, so the length of its name counts."""
-    kernel.project = "calls"
+    kernel = alone
     written = []
     for n in range(ITEMS):
         run_id, turn_id = f"run_{n:021}", f"turn_{n:021}"

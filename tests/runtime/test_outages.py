@@ -148,7 +148,7 @@ async def test_released_turn_does_not_wait_for_its_lease_to_expire(
             raise StoreUnavailable("away")
         return await call(name, *args)
 
-    monkeypatch.setattr("heliograph.ledger.client._PATIENT_RETRIES", 0)
+    monkeypatch.setattr("heliograph.ledger.client.PATIENT_RETRIES", 0)
     monkeypatch.setattr(rig.runtime.world, "call", away)
     run_id = await rig.start(app)
     async with rig.serving(app, lease_seconds=3600):

@@ -206,7 +206,7 @@ class Client(MessageClient):
 
     async def redeliver(self, callback_id: str) -> None:
         """Send a callback again under the same id, starting with its first attempt. Raises NotFound (`unknown_callback`)."""
-        [result] = await self._open.ledger.redeliver_callbacks([check_id(callback_id, "a callback id", "/callback_id")])
+        [result] = await self._open.ledger.callbacks.redeliver([check_id(callback_id, "a callback id", "/callback_id")])
         if result["outcome"] == "unknown_callback":
             raise NotFound(f"no callback {safe_repr(callback_id)} in project {self._name}; helio callback list lists them",
                            code="unknown_callback")  # fmt: skip

@@ -13,19 +13,20 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from heliograph.errors import HeliographError, KernelRejected, StoreUnavailable
+from heliograph.errors import HeliographError, KernelRejected
 from heliograph.ledger.bells import Bells, read_bells, without_claimed
+from heliograph.ledger.callback_queue import CallbackQueue
 from heliograph.ledger.claim_offer import ClaimOffer, NextClaims
 from heliograph.ledger.coalescer import Coalescer
 from heliograph.ledger.decoding import read_rows, rows_of
+from heliograph.ledger.repeated_call import PATIENT_RETRIES, RETRIES, call_repeated
 from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
-from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_pending
-from heliograph.outbox_records import Callback, Event
-from heliograph.policy.retry import RetryPolicy
+from heliograph.ledger.undecodable import checked, failed_call, read_commands, read_events, read_pending
+from heliograph.outbox_records import Event
 from heliograph.records import (
     BeginResult,
     Card,
@@ -42,11 +43,6 @@ from heliograph.requests import WITH_CLAIM
 from heliograph.world.seam import Transaction, World, bell_keys
 
 log = logging.getLogger("heliograph.ledger")
-T = TypeVar("T")
-
-_RETRIES = 4
-_PATIENT_RETRIES = 18  # half a minute, so that finished work is not lost as long as its lease may last
-_BETWEEN = RetryPolicy(initial_delay_seconds=0.05, max_delay_seconds=2.0, jitter=False)
 
 
 class Ledger:
@@ -61,6 +57,7 @@ class Ledger:
         self.world = world
         self.project = project
         self.next_claims: NextClaims | None = None  # of the worker whose turns run through this ledger, while it runs
+        self.callbacks = CallbackQueue(world, project)
         self._starts = Coalescer(world, "start_runs", self._start)
         self._appends = Coalescer(world, "append", self._append)
         self._endings = Coalescer(world, "finish", self._finish)
@@ -146,7 +143,7 @@ class Ledger:
 
     async def defer(self, item: dict[str, Any]) -> WriteResult:
         """Defer a turn until a later time."""
-        [row] = await self._write("defer", [item], _PATIENT_RETRIES)
+        [row] = await self._write("defer", [item], PATIENT_RETRIES)
         return msgspec.convert(row, WriteResult)
 
     async def finish(self, item: dict[str, Any]) -> WriteResult:
@@ -213,11 +210,6 @@ class Ledger:
         self._ring_owners(result.owners)
         return result
 
-    async def sweep_callbacks(self, older_seconds: float, limit: int = 100) -> list[str]:
-        """End callbacks that no worker has tried to send for `older_seconds`; return their ids."""
-        row: dict[str, Any] = await self.world.call("sweep_callbacks", self.project, limit, older_seconds)
-        return list(row["abandoned"])
-
     async def sweep_bells(self, older_seconds: float) -> None:
         """Ring again for turns that have been ready for longer than `older_seconds`."""
         self._ring(Bells(tuple(await self.world.call("sweep_bells", self.project, older_seconds))))
@@ -254,11 +246,11 @@ class Ledger:
 
     async def remember(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Store memories (86_memories.sql)."""
-        return await self._write("remember", list(items), _PATIENT_RETRIES)
+        return await self._write("remember", list(items), PATIENT_RETRIES)
 
     async def recall(self, query: str, agent: str | None, limit: int) -> list[dict[str, Any]]:
         """Search memories (86_memories.sql)."""
-        rows: list[dict[str, Any]] = await self._retried("recall", query, agent, limit, retries=_PATIENT_RETRIES)
+        rows: list[dict[str, Any]] = await self._retried("recall", query, agent, limit, retries=PATIENT_RETRIES)
         return rows
 
     async def beat(self, worker: dict[str, Any]) -> None:
@@ -287,23 +279,9 @@ class Ledger:
         """Record that events are published; a second call does nothing."""
         await self.world.call("mark_published", self.project, list(keys))
 
-    async def take_callbacks(self, limit: int, hidden_seconds: float) -> list[Callback]:
-        """Take callbacks that are due, and hide them from other workers for `hidden_seconds`."""
-        rows = await fitting(lambda most: self.world.call("take_callbacks", self.project, most, hidden_seconds), limit)
-        return read_callbacks(rows)
-
-    async def record_callbacks(self, items: Sequence[dict[str, Any]]) -> None:
-        """Record the attempts of callbacks."""
-        await self._retried("record_callbacks", list(items))
-
-    async def redeliver_callbacks(self, callback_ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Schedule callbacks again, delivered or dead ones included."""
-        rows: list[dict[str, Any]] = await self._retried("redeliver_callbacks", list(callback_ids))
-        return rows
-
     async def _page(self, box_id: str, after: int) -> list[Card]:
         rows = await fitting(
-            lambda most: self._retried("read_box", box_id, after, most, retries=_PATIENT_RETRIES), CARDS_PER_PAGE
+            lambda most: self._retried("read_box", box_id, after, most, retries=PATIENT_RETRIES), CARDS_PER_PAGE
         )
         return msgspec.convert(checked(rows), list[Card])
 
@@ -316,25 +294,25 @@ class Ledger:
         return [by_run[run["run_id"]].pop(0) for run in runs]
 
     async def _append(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
-        return read_rows(await self._retried("append", items, retries=_PATIENT_RETRIES), WriteResult)
+        return read_rows(await self._retried("append", items, retries=PATIENT_RETRIES), WriteResult)
 
     async def _finish(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
-        return read_rows(await self._write_and_claim("finish", items, _PATIENT_RETRIES), WriteResult)
+        return read_rows(await self._write_and_claim("finish", items, PATIENT_RETRIES), WriteResult)
 
     async def _suspend(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
-        return read_rows(await self._write("suspend", items, _PATIENT_RETRIES), WriteResult)
+        return read_rows(await self._write("suspend", items, PATIENT_RETRIES), WriteResult)
 
     async def _begin(self, items: list[dict[str, Any]]) -> list[BeginResult | KernelRejected]:
-        return read_rows(await self._retried("begin_call", items, retries=_PATIENT_RETRIES), BeginResult)
+        return read_rows(await self._retried("begin_call", items, retries=PATIENT_RETRIES), BeginResult)
 
     async def _record(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
-        return read_rows(await self._write("record_call", items, _PATIENT_RETRIES), WriteResult)
+        return read_rows(await self._write("record_call", items, PATIENT_RETRIES), WriteResult)
 
     async def _report(self, items: list[dict[str, Any]]) -> list[Reported | KernelRejected]:
         return read_rows(await self._write_and_claim("report", items), Reported)
 
     async def _write_and_claim(
-        self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES
+        self, function: str, items: list[dict[str, Any]], retries: int = RETRIES
     ) -> list[dict[str, Any]]:
         """Write, and claim in the same commit if a worker of this process offers free slots to these items."""
         if (claims := self.next_claims) is not None:
@@ -355,18 +333,13 @@ class Ledger:
         self._ring(bells if self.world.is_observed else without_claimed(bells, claimed))  # observers get all wakeups
         return rows
 
-    async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
+    async def _write(self, function: str, items: list[dict[str, Any]], retries: int = RETRIES) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = await self._retried(function, items, retries=retries)
         self._ring(read_bells(rows))
         return rows
 
-    async def _retried(self, function: str, *args: object, retries: int = _RETRIES) -> Any:
-        for attempt in range(1, retries + 1):
-            try:
-                return await self.world.call(function, self.project, *args)
-            except StoreUnavailable:
-                await self.world.sleep(_BETWEEN.delay_seconds(attempt, function))
-        return await self.world.call(function, self.project, *args)
+    async def _retried(self, function: str, *args: object, retries: int = RETRIES) -> Any:
+        return await call_repeated(self.world, function, self.project, *args, retries=retries)
 
     async def _fail_undecodable(self, row: dict[str, Any], error: KernelRejected) -> None:
         log.error("%s fails: %s", row["turn_id"], error.message)

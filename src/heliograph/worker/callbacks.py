@@ -39,13 +39,13 @@ async def send_callbacks(services: ProjectServices, rounds: int = 100) -> None:
     messenger = services.callbacks
     assert messenger is not None
     for _ in range(rounds):
-        taking = asyncio.ensure_future(services.ledger.take_callbacks(_AT_ONCE, HIDDEN_SECONDS))
+        taking = asyncio.ensure_future(services.ledger.callbacks.take(_AT_ONCE, HIDDEN_SECONDS))
         tries = list[asyncio.Future[dict[str, Any]]]()
         try:
             if not (taken := await asyncio.shield(taking)):
                 return
             tries = [asyncio.ensure_future(_traced(services, messenger, callback)) for callback in taken]
-            await services.ledger.record_callbacks(await asyncio.gather(*tries))
+            await services.ledger.callbacks.record(await asyncio.gather(*tries))
         except asyncio.CancelledError:  # this worker ends: another one sends the rest at once
             await asyncio.shield(_release_untried(services.ledger, taking, tries))
             raise
@@ -61,7 +61,7 @@ async def _release_untried(
     results = {result["callback_id"]: result for result in [each.result() for each in tries if not each.cancelled()]}
     with suppress(HeliographError):  # a rejected call must not replace the cancellation
         if taken := await taking:
-            await ledger.record_callbacks([results.get(each.callback_id) or _released(each) for each in taken])
+            await ledger.callbacks.record([results.get(each.callback_id) or _released(each) for each in taken])
 
 
 def _released(callback: Callback) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Retention:
             return
         if not self._is_up_long_enough(services) or not self._is_due(services, "callbacks"):
             return
-        for callback_id in await services.ledger.sweep_callbacks(UNTRIED_SECONDS_MAX):
+        for callback_id in await services.ledger.callbacks.sweep(UNTRIED_SECONDS_MAX):
             log.warning(
                 "callback %s is a dead letter: no worker had HELIOGRAPH_WEBHOOK_SECRETS to sign it", callback_id
             )
