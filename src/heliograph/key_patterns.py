@@ -21,7 +21,7 @@ from heliograph.redaction import (
 
 _LENGTH_MIN = 16  # a shorter text contains no key, but may contain the password of a URL
 # Patterns are compiled by their first use: most commands need none.
-# Each begins where a word begins: otherwise the name `task-of-the-weekly-report` would contain a key.
+# Each of these begins where a word begins: otherwise the name `task-of-the-weekly-report` would contain a key.
 _KEYS = (
     r"(?<![A-Za-z0-9])(?:"
     r"sk-(?:ant-|proj-)?[A-Za-z0-9_-]{20,}"  # OpenAI, Anthropic
@@ -33,10 +33,12 @@ _KEYS = (
     r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}"  # Google
     r")"
 )
-_BLOCK = r"(?<![A-Za-z0-9])-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
+# The block of a private key: where it begins, and the rest of it at the start of what follows.
+_BLOCK_START = r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
+_BLOCK_REST = r"\A[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
 # A JWT: its first part, and the others if they follow. A first part without the others is passed as a whole, because a search from each
 # `eyJ` in it is quadratic: they all end where the first one does.
-_JWT = r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{10,}(\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})?"
+_JWT = r"eyJ[A-Za-z0-9_-]{10,}(\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})?"
 # A short token has a digit, or a capital after a small letter or a sign, unlike `basic understanding`.
 _BEARER = (
     r"(?<![A-Za-z0-9_])((?i:bearer|basic))\s+"
@@ -52,7 +54,8 @@ _HINT_BYTES = tuple(hint.encode() for hint in _HINTS)
 
 # Ends of a text that may become a key when it continues: such a key has characters that are no part of a word.
 _WORD_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+/=~:"
-_OPEN_BLOCK = r"(?<![A-Za-z0-9])-----BEGIN [A-Z ]*(?:PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*)?)?\Z"
+_OPEN_BLOCK_START = r"-----BEGIN [A-Z ]*\Z"
+_OPEN_BLOCK_REST = r"\A[^-]*(?:-----END [A-Z ]*)?\Z"
 _OPEN_SCHEME = r"(?<![A-Za-z0-9_])(?i:bearer|basic)\s+\Z"
 _OPEN_URL = r"://[^\s/@]*\Z"
 _STEPS_BACK_MAX = 4  # from one open key to another before it: each reads the whole text
@@ -135,13 +138,13 @@ def _start_of_open_key(text: str) -> int:
     """The position from which on a text between two words may become a key when it continues; its length if there is none."""
     if not _may_have_keys(text, _HINTS):
         return len(text)
-    clean = _without_words(redacted_text(text))
-    if re.search(_OPEN_BLOCK, clean):
+    *blocks, last = re.split(_BLOCK_START, redacted_text(text))
+    clean = _without_short_keys(last)
+    if re.search(_OPEN_BLOCK_START, last) or (blocks and re.search(_OPEN_BLOCK_REST, clean)):
         return text.rindex("-----BEGIN ")
-    clean = re.sub(_BLOCK, STARS, clean)
     if (scheme := re.search(_OPEN_SCHEME, clean)) is not None:
         return len(text) - len(scheme[0])
-    return text.rindex(_URL_START) if re.search(_OPEN_URL, _text_without_keys(clean)) else len(text)
+    return text.rindex(_URL_START) if re.search(_OPEN_URL, clean) else len(text)
 
 
 def _may_have_keys(text: Any, hints: tuple[Any, ...]) -> bool:
@@ -153,18 +156,16 @@ def _may_have_keys(text: Any, hints: tuple[Any, ...]) -> bool:
 def _text_without_keys(text: str) -> str:
     if (len(text) < _LENGTH_MIN and _URL_START not in text) or not _may_have_keys(text, _HINTS):
         return text
-    found = re.sub(_BEARER, rf"\g<1> {STARS}", _without_long_keys(text))
-    return re.sub(_URL, rf"\g<1>{STARS}\g<2>", found)
+    # What follows the start of a block has its keys replaced first: a block without an end ends at a sign that keys have, too.
+    before, *others = re.split(_BLOCK_START, text)
+    rests = (re.sub(_BLOCK_REST, "", _without_short_keys(other)) for other in others)
+    return STARS.join((_without_short_keys(before), *rests))
 
 
-def _without_long_keys(text: str) -> str:
-    """Replace each key of one word, then each block: a block without an end would contain the beginning of a key that follows it."""
-    return re.sub(_BLOCK, STARS, _without_words(text))
-
-
-def _without_words(text: str) -> str:
-    """Replace each JWT, then each other key of one word: a JWT may have parts that look like one."""
-    return re.sub(_KEYS, STARS, re.sub(_JWT, lambda found: STARS if found[1] else found[0], text))
+def _without_short_keys(text: str) -> str:
+    """Replace each JWT, then each other key of one word, because a JWT may have parts that look like one; then tokens and passwords of URLs."""
+    found = re.sub(_KEYS, STARS, re.sub(_JWT, lambda found: STARS if found[1] else found[0], text))
+    return re.sub(_URL, rf"\g<1>{STARS}\g<2>", re.sub(_BEARER, rf"\g<1> {STARS}", found))
 
 
 def _without_keys(value: Any) -> Any:

@@ -17,6 +17,7 @@ from heliograph.redaction import keep_out, start_of_divided_secret
 from tests.rules.playback_kit import signal
 
 KEY = "a1B2" * 10
+DASHED = "a1B2c3D4-" * 4 + "a1B2c3D4"
 JWT = f"eyJ{KEY}.eyJ{KEY}.{KEY}"
 KEYS = [
     f"sk-proj-{KEY}", f"sk_live_{KEY}", f"hf_{KEY}", f"glpat-{KEY}", f"ghp_{KEY}", f"ya29.{KEY}", f"xoxb-{KEY}", "AKIA" + "A1B2" * 4,
@@ -68,8 +69,24 @@ def test_key_after_a_block_without_an_end_is_replaced_as_a_whole() -> None:
     block = "-----BEGIN PRIVATE KEY-----\nMIIE"
     assert text_without_secrets(f"{block} cut\nOPENAI_API_KEY=sk-{KEY} x") == "***"
     assert text_without_secrets(f"{block}-----END PRIVATE KEY-----\nsk-{KEY} x") == "***\n*** x"
-    text = f"{block} {JWT}-\nx-y"
-    assert streamed(list(text)) == text_without_secrets(text) == "***-y"
+    for key in (f"{JWT}-", f"bearer {DASHED}", f"amqp://ann:{DASHED}@host"):
+        text = f"{block} {key}\nx-y"
+        assert streamed(list(text)) == text_without_secrets(text) == "***-y"
+
+
+@pytest.mark.parametrize("before", [f"sk-{'a1' * 12}_", f"bearer {'a1' * 12}+"])
+def test_block_directly_after_a_key_is_replaced(before: str) -> None:
+    text = f"{before}-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----END PRIVATE KEY-----\nx-y"
+    assert text_without_secrets(text).endswith("***\nx-y")
+    assert "MIIE" not in streamed(list(text))
+
+
+@pytest.mark.proves("P-29")
+@pytest.mark.parametrize("key", [JWT, "-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----END PRIVATE KEY-----"])
+def test_key_after_a_letter_is_replaced(key: str) -> None:
+    for text in (f"token{key} x", json.dumps(f"\n{key} x")):
+        whole = text.replace(key, "***").replace(json.dumps(key)[1:-1], "***")
+        assert streamed(list(text)) == text_without_secrets(text) == whole
 
 
 @pytest.mark.parametrize("text", [
@@ -87,9 +104,12 @@ UNITS = [
     "basic  ",
     "eyJ",
     "eyJ-",
+    "xeyJ_aaaaaaaaaa.",
     "eyJ_aaaaaaaaaa.",
     "sk-",
     "-----BEGIN ",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----BEGIN PRIVATE KEY-----bearer a-",
     "npm_",
     "AIza-",
     "://a:",
@@ -122,7 +142,8 @@ def test_no_piece_of_a_streamed_text_has_a_part_of_a_key(key: str) -> None:
 # Whole keys, their parts, and what stands between them. No text without a key contains `Canary`.
 CANARY = "Canary1234" * 4
 PARTS = [
-    *KEYS, f"sk-{CANARY}", f"Bearer {CANARY}", f"amqp://ann:{CANARY}@host", f'amqp://ann:{CANARY}"{CANARY}@host',
+    *KEYS, f"sk-{CANARY}", f"Bearer {CANARY}", f"Bearer {DASHED}", f"amqp://ann:{DASHED}@host", "x" + JWT,
+    f"amqp://ann:{CANARY}@host", f'amqp://ann:{CANARY}"{CANARY}@host',
     f"-----BEGIN PRIVATE KEY-----\n{CANARY} {CANARY}\n-----END PRIVATE KEY-----", "first Known Secret!", "Known Secret!!", "Known",
     "sk-", "bearer", "Basic  ", "://", "://ann:", "-----BEGIN ", "PRIVATE KEY-----", "-----END ", "-", ":", "/", "@", "_", "x", "abc123", "=",
     " ", "  ", "\n", "\t", '"', ",", "é", "字", "word", "two words ",
