@@ -33,9 +33,11 @@ _KEYS = (
     r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}"  # Google
     r")"
 )
-# The block of a private key: where it begins, and the rest of it at the start of what follows.
+# The block of a private key: where it begins, and the rest of it at the start of what follows. Two headers of an encrypted key have `-`:
+# `Proc-Type: 4,ENCRYPTED` and `DEK-Info: AES-128-CBC,…`.
 _BLOCK_START = r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
-_BLOCK_REST = r"\A[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
+_BLOCK_BODY = r"\A[^-]*+(?:-(?:Type|Info):[A-Z0-9, -]*+[^-]*+)*+"
+_BLOCK_REST = rf"{_BLOCK_BODY}(?:-----END [A-Z ]*PRIVATE KEY-----)?"
 # A JWT: its first part, and the others if they follow. A first part without the others is passed as a whole, because a search from each
 # `eyJ` in it is quadratic: they all end where the first one does.
 _JWT = r"eyJ[A-Za-z0-9_-]{10,}(\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})?"
@@ -55,7 +57,7 @@ _HINT_BYTES = tuple(hint.encode() for hint in _HINTS)
 # Ends of a text that may become a key when it continues: such a key has characters that are no part of a word.
 _WORD_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+/=~:"
 _OPEN_BLOCK_START = r"-----BEGIN [A-Z ]*\Z"
-_OPEN_BLOCK_REST = r"\A[^-]*(?:-----END [A-Z ]*)?\Z"
+_OPEN_BLOCK_REST = rf"{_BLOCK_BODY}(?:-----END [A-Z ]*)?\Z"
 _OPEN_SCHEME = r"(?<![A-Za-z0-9_])(?i:bearer|basic)\s+\Z"
 _OPEN_URL = r"://[^\s/@]*\Z"
 _STEPS_BACK_MAX = 4  # from one open key to another before it: each reads the whole text

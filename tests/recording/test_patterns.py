@@ -22,7 +22,8 @@ JWT = f"eyJ{KEY}.eyJ{KEY}.{KEY}"
 KEYS = [
     f"sk-proj-{KEY}", f"sk_live_{KEY}", f"hf_{KEY}", f"glpat-{KEY}", f"ghp_{KEY}", f"ya29.{KEY}", f"xoxb-{KEY}", "AKIA" + "A1B2" * 4,
     f"Bearer {KEY}", "Basic dXNlcjpwYXNzd29yZA==", "bearer abcdefghijklmnopqrstuvwxyz", "amqp://ann:a-password@host/queue",
-    "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----END RSA PRIVATE KEY-----", JWT, f"eyJ-{JWT}",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----END RSA PRIVATE KEY-----",
+    "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: DES-EDE3-CBC,00FF\n\nMIIEowIBAAKCAQEA\n-----END RSA PRIVATE KEY-----", JWT, f"eyJ-{JWT}",
 ]  # fmt: skip
 
 
@@ -110,6 +111,7 @@ UNITS = [
     "-----BEGIN ",
     "-----BEGIN PRIVATE KEY-----",
     "-----BEGIN PRIVATE KEY-----bearer a-",
+    "-----BEGIN PRIVATE KEY-----" + "-Type:A-Info: " * 600,
     "npm_",
     "AIza-",
     "://a:",
