@@ -210,6 +210,7 @@ def test_turn_running_in_another_process_is_stopped(shell: Shell, started: list[
     assert "CANCELED: user_interrupt" in running.text
     [again] = shell.rows("turn", "stop", turn["turn_id"])
     assert (again["outcome"], again["ended_as"]) == ("already_done", "canceled")
+    assert "status       ended, success; 1 turn was stopped\n" in shell.helio("run", "show", "w").stdout
 
 
 @pytest.mark.parametrize(

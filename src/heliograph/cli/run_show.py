@@ -65,7 +65,7 @@ async def run_lines(reader: Reader, run_id: str, project: str | None = None, wid
 def _lines(
     facts: _Facts, agents: Sequence[dict[str, Any]], step: str, project: str | None, width: int | None
 ) -> list[str]:
-    lines = field_lines(_described(facts.run), width)
+    lines = field_lines(_described(facts), width)
     lines += printable_json(
         f"state        {json.dumps(without_secrets(sorted_state(facts.run.state)), ensure_ascii=False, indent=2)}"
     ).splitlines()
@@ -121,7 +121,9 @@ def next_step(facts: _Facts, project: str | None = None) -> str:
             return f"fix the cause, then helio run retry {run.run_id} --app FILE.py:app{scope}"
         return f"helio play {run.run_id}{scope} plays it"
     if facts.tasks:
-        return f"answer the {counted(len(facts.tasks), 'question')} above; helio approval list --run {run.run_id}{scope} lists all"
+        count = len(facts.tasks)
+        questions, lists = ("question", "lists it") if count == 1 else (f"{count} questions", "lists all")
+        return f"answer the {questions} above; helio approval list --run {run.run_id}{scope} {lists}"
     is_owned = any(turn.owner for turn in facts.turns)
     if any(turn.status == "dispatched" for turn in facts.turns) and not is_owned:
         alive = sum(worker.health in ("healthy", "degraded", "unknown") for worker in facts.workers)
@@ -133,17 +135,28 @@ def next_step(facts: _Facts, project: str | None = None) -> str:
     return f"helio signal tail --run {run.run_id} --follow{scope} follows it"
 
 
-def _described(run: RunRow) -> dict[str, str | None]:
+def _described(facts: _Facts) -> dict[str, str | None]:
+    run = facts.run
     end = "" if run.ended_at is None else f"; it took {duration(run.ended_at - run.created_at)}"
     return {
         "run": run.run_id,
         "application": run.target,
-        "status": run.status if run.outcome is None else f"{run.status}, {run.outcome}",
+        "status": _status(facts),
         "started": f"{moment(run.created_at)}, {ago(run.created_at)}{end}",
         "signals": str(run.signal_count),
         "turns": f"{run.activations}, {run.open_turns} open",
         "forked from": None if run.forked_from is None else f"{run.forked_from} at {run.forked_seq}",
     }
+
+
+def _status(facts: _Facts) -> str:
+    """The status of the run and its outcome, to which a stopped turn makes no difference: so the turns that were stopped follow."""
+    run = facts.run
+    status = run.status if run.outcome is None else f"{run.status}, {run.outcome}"
+    stopped = sum(turn.outcome == "canceled" for turn in facts.turns)
+    if not stopped or run.outcome == "canceled":
+        return status
+    return f"{status}; {counted(stopped, 'turn')} {'was' if stopped == 1 else 'were'} stopped"
 
 
 def _agents(turns: Sequence[TurnRow]) -> list[dict[str, Any]]:
