@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from heliograph.errors import Rejected, StoreUnavailable
+from heliograph.ledger.operator_grants import grant_again, read_grants
 from heliograph.ledger.operator_objects import (
     DEPENDENT,
     in_use,
@@ -202,6 +203,7 @@ async def _install(connection: Any) -> list[str]:
         }
         _reject_newer(state)
         await reject_dependent_objects(connection)
+        grants = await read_grants(connection)
         await connection.execute(_DROP_KERNEL, timeout=_SECONDS_MAX)
         if applied and state.installed < state.needed:
             await connection.execute(_UNBIND, timeout=_SECONDS_MAX)
@@ -218,6 +220,7 @@ async def _install(connection: Any) -> list[str]:
             )  # fmt: skip
             done.append(f"applied migration {m.version:04d} {m.name}")
         await connection.execute(kernel_sql(), timeout=_SECONDS_MAX)
+        await grant_again(connection, grants)
         await connection.execute(_record_kernel())
         done.append("installed the kernel's functions and views")
     return done
