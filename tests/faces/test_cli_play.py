@@ -45,9 +45,11 @@ class Source:
         self.has_ended = has_ended
         self.served = list(signals)
         self.outages = 0
+        self.pages = 0
         self._after = 0
 
     async def page(self) -> list[Signal]:
+        self.pages += 1
         if self.outages:
             self.outages -= 1
             raise StoreUnavailable("the server is away")
@@ -162,6 +164,20 @@ async def test_screen_follows_a_live_run_through_an_outage_until_it_ends(monkeyp
                 await pilot.pause(0.01)
         await settled(pilot)
         assert (screen.player.cursor, screen.player.log.last_seq, "live" in plain(screen, "title")) == (5, 11, False)
+
+
+@pytest.mark.more
+async def test_empty_page_of_a_live_run_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play_screen, "POLL_SECONDS", 0)
+    source = Source(LOG[:6], has_ended=False)
+    screen = PlayScreen(source)
+    async with screen.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for _ in range(20):
+            seen = source.pages
+            while source.pages == seen:
+                await asyncio.sleep(0)
+            assert not screen._is_stale
 
 
 @pytest.mark.more

@@ -153,11 +153,13 @@ class PlayScreen(PacedApp):
                 return
             if self._follows:
                 self.player.to_end()
-            self._is_stale = True
             is_over = not page and not self.player.is_live
             if page and page[-1].name == "workflow:end":
                 self.player.is_live, is_over = False, True
-            self._note = "" if is_over or not page else "reading"
+            note = "" if is_over or not page else "reading"
+            if page or note != self._note:  # most pages of a live run are empty, and change nothing
+                self._is_stale = True
+            self._note = note
             if is_over:
                 return
             await asyncio.sleep(0 if page else POLL_SECONDS)
