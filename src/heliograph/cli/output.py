@@ -125,13 +125,6 @@ def abandon(file: TextIO | DirectOutput) -> None:
     os.close(nowhere)
 
 
-def sorted_state(value: Any) -> Any:
-    """Return a state with its keys in alphabetical order, also inside its values. The database keeps no order (decision 0185)."""
-    if isinstance(value, dict):
-        return {key: sorted_state(value[key]) for key in sorted(value)}
-    return [sorted_state(each) for each in value] if isinstance(value, list) else value
-
-
 def json_line(
     kind: str | None, value: Any, file: TextIO | None = None, *, shows_secrets: bool = False, is_input: bool = False
 ) -> None:

@@ -6,12 +6,13 @@ import asyncio
 from argparse import Namespace
 from signal import SIGTERM
 
-from heliograph.cli.output import json_line, line, sorted_state
+from heliograph.cli.output import json_line, line
 from heliograph.cli.play_positions import move_to, seq_of
 from heliograph.cli.signal_source import SignalSource, open_sources
 from heliograph.cli.terminal import check_terminal
 from heliograph.errors import InvalidInput
 from heliograph.playback.player import Player
+from heliograph.signals.payload import with_sorted_keys
 
 TERMINATED = 128 + SIGTERM
 
@@ -34,7 +35,7 @@ async def _play(options: Namespace) -> int:
     move_to(player, options.at)
     if options.json:
         situation = player.snapshot.as_json()
-        json_line("situation", {**situation, "state": sorted_state(situation["state"])})
+        json_line("situation", {**situation, "state": with_sorted_keys(situation["state"])})
         return 0
     from heliograph.cli.play_text import snapshot_lines
 

@@ -21,7 +21,7 @@ from heliograph.cli.interrupts import end_within, graceful, run_agents
 from heliograph.cli.load_target import load_target
 from heliograph.cli.logs import Places, show_logs
 from heliograph.cli.manifests import configure
-from heliograph.cli.output import DirectOutput, block, duration, json_line, line, reserved_stdout, sorted_state
+from heliograph.cli.output import DirectOutput, block, duration, json_line, line, reserved_stdout
 from heliograph.cli.output_thread import OutputThread
 from heliograph.cli.run_views import JsonView, LineView, NameFilter, View, work_filter
 from heliograph.cli.run_watch import RunWatch
@@ -36,6 +36,7 @@ from heliograph.recording.export import export_recording
 from heliograph.recording.file import check_writable, write_recording
 from heliograph.recording.options import RecordingOptions
 from heliograph.runtime import Runtime, open_runtime, telemetry_of
+from heliograph.signals.payload import with_sorted_keys
 from heliograph.types import JsonObject
 from heliograph.worker.claim_loop import Worker
 
@@ -224,7 +225,7 @@ def _is_terminal() -> bool:
 
 
 def _print_end(run_id: str, end: JsonObject, watch: RunWatch, places: Places, own: TextIO | None) -> None:
-    failures, state = watch.failures, sorted_state(end["state"])
+    failures, state = watch.failures, with_sorted_keys(end["state"])
     if own is not None:
         why = {key: end[key] for key in ("reason", "code") if key in end}
         found = [

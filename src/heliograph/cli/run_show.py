@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from heliograph.cli.approval import project_of, task_lines
 from heliograph.cli.existing_database import open_existing
 from heliograph.cli.layout import field_lines, table_lines
-from heliograph.cli.output import ago, columns, duration, json_line, line, moment, sorted_state
+from heliograph.cli.output import ago, columns, duration, json_line, line, moment
 from heliograph.cli.runs import row_json
 from heliograph.cli.waits import child_lines, deferral_of
 from heliograph.error_text import counted, printable_json, safe_repr
 from heliograph.key_patterns import without_secrets
 from heliograph.ledger.rows import RunRow, TurnRow, WaitRow, WorkerRow
+from heliograph.signals.payload import with_sorted_keys
 
 if TYPE_CHECKING:
     from heliograph.client.human_tasks import HumanTask
@@ -67,7 +68,7 @@ def _lines(
 ) -> list[str]:
     lines = field_lines(_described(facts), width)
     lines += printable_json(
-        f"state        {json.dumps(without_secrets(sorted_state(facts.run.state)), ensure_ascii=False, indent=2)}"
+        f"state        {json.dumps(without_secrets(with_sorted_keys(facts.run.state)), ensure_ascii=False, indent=2)}"
     ).splitlines()
     if agents:
         lines += [

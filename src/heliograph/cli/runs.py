@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from heliograph.cli.existing_database import open_existing
-from heliograph.cli.output import ago, duration, json_line, note, sorted_state, started_since, table
+from heliograph.cli.output import ago, duration, json_line, note, started_since, table
 from heliograph.ledger.rows import RunRow
+from heliograph.signals.payload import with_sorted_keys
 from heliograph.types import JsonObject
 
 
@@ -31,7 +32,7 @@ def list_runs(options: Namespace) -> int:
 def row_json(row: RunRow) -> JsonObject:
     """The row as JSON, its state with sorted keys."""
     found: JsonObject = msgspec.to_builtins(row)
-    return {**found, "state": sorted_state(row.state)}
+    return {**found, "state": with_sorted_keys(row.state)}
 
 
 async def _read(options: Namespace) -> list[RunRow]:
