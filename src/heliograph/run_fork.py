@@ -131,7 +131,7 @@ async def _start(
     reaction, started = react_to_fork(workflow, log, request, runtime.world.now(), runtime.world.new_id)
     recorded = recorded_fork(reaction, await runtime.reader.recording(run_id))
     given = {"fork": last, "state": state[1], "is_retry": is_retry}
-    [answer] = await runtime.ledger.start_runs([{
+    answer = await runtime.ledger.start_run({
         "run_id": name, "target": workflow.name, "request_hash": request_hash(workflow.name, given, None),
         "agents": sorted(workflow.agents), "signals": draft_items(reaction.drafts), "reaction": reaction.to_item(),
         "wakes_on_results": workflow.wakes_on_results, **recorded,
@@ -139,7 +139,7 @@ async def _start(
             "run_id": run_id, "seq": prefix.seq, "activations": log.activations - len(log.in_progress),
             "turns": [{"turn_id": new, "origin": origin} for origin, new in started.items()], "repeats_failed": is_retry,
         },
-    }])  # fmt: skip
+    })  # fmt: skip
     if answer["outcome"] == "rejected":
         raise _rejected(name, answer)
     if answer["outcome"] == "conflict":

@@ -183,9 +183,9 @@ class Runtime:
         name = check_run_id(run_id) if run_id is not None else self.world.new_id("run")
         caller = {**self.tracer.memory_of_start(), **({SESSION: OPEN} if is_session else {})}
         reaction, item = start_of_run(self.world, workflow, name, document, caller, record)
-        [answer] = await self.ledger.start_runs([{
+        answer = await self.ledger.start_run({
             **item, "request_hash": request_hash(workflow.name, [SESSION, asked] if is_session else asked, target), "callback_url": target,
-        }])  # fmt: skip
+        })  # fmt: skip
         if answer["outcome"] == "rejected":
             raise InvalidInput(f"run {name} cannot start: {answer['message']}", code=answer["code"], path="/state")
         if answer["outcome"] == "conflict":

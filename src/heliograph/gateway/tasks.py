@@ -56,7 +56,7 @@ class Tasks:
         key = task_key(project, target.key, envelope.source, correlation_id_of(envelope))
         turn_id, run_id = turn_of_task(key), f"gateway_{key}"
         reaction = self._reaction(target, envelope, run_id, turn_id, headers)
-        [answer] = await self._runtime.ledger.start_runs([_start_item(target, envelope, run_id, reaction)])
+        answer = await self._runtime.ledger.start_run(_start_item(target, envelope, run_id, reaction))
         if answer["outcome"] == "started":
             self._runtime.tracer.started(target.workflow.name, run_id, reaction)
         if answer["outcome"] == "conflict":

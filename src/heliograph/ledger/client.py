@@ -66,9 +66,9 @@ class Ledger:
         self._records = Coalescer(world, "record_call", self._record)
         self._reports = Coalescer(world, "report", self._report)
 
-    async def start_runs(self, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Start runs (31_start.sql); return the results in the order of `runs`."""
-        return [await self._starts.call(runs[0])] if len(runs) == 1 else await self._start(list(runs))
+    async def start_run(self, run: dict[str, Any]) -> dict[str, Any]:
+        """Start a run (31_start.sql)."""
+        return await self._starts.call(run)
 
     async def enqueue(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add messages to the inboxes of agents (32_enqueue.sql)."""

@@ -51,10 +51,10 @@ async def visit(world: SimWorld, ledger: Ledger, workflow: Workflow, messages: i
     await world.sleep(plan.between(site, 0.0, 3.0) + (23.0 if is_late else 0.0))
     is_long = plan.draw(f"{site}/long") < _large(world, 0.0)
     item = start_item(world, workflow, run_id, {**FIRST_STATE, "long": "x" * LONG} if is_long else FIRST_STATE)
-    [answer] = await insist(world, lambda: ledger.start_runs([item]))
+    answer = await insist(world, lambda: ledger.start_run(item))
     if plan.draw(f"{site}/again") < 0.3:
         again = ("first", "other")[plan.index(f"{site}/same", 2)]
-        await insist(world, lambda: ledger.start_runs([{**item, "request_hash": again}]))
+        await insist(world, lambda: ledger.start_run({**item, "request_hash": again}))
     sent: dict[str, Any] | None = None
     for n in range(plan.index(f"{site}/messages", messages + 1) if answer["outcome"] != "rejected" else 0):
         if plan.draw(f"{site}/burst") < 0.6:

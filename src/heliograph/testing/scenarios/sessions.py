@@ -58,7 +58,7 @@ async def converse(world: SimWorld, ledger: Ledger, workflow: Workflow, messages
     plan, run_id = world.stage.plan, world.new_id("run")
     site = f"client/{workflow.name}"
     await world.sleep(plan.between(site, 0.0, 3.0))
-    await insist(world, lambda: ledger.start_runs([start_item(world, workflow, run_id, FIRST_STATE, {SESSION: OPEN})]))
+    await insist(world, lambda: ledger.start_run(start_item(world, workflow, run_id, FIRST_STATE, {SESSION: OPEN})))
     for n in range(plan.index(f"{site}/messages", messages + 2)):
         message = message_item(world, workflow, run_id, n)
         for _ in range(2 if plan.draw(f"{site}/repeat") < 0.2 else 1):
