@@ -33,6 +33,18 @@ def test_application_of_a_template_runs(tmp_path: Path, database_url: str, kind:
     assert (again.returncode, "there is a file app.py already" in again.stderr) == (4, True)
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"), [("Refund 25.50 EUR to Ada", "The result: refunded 25.5 EUR to Ada"), ("Refund Ada", "The request names no amount.")]
+)  # fmt: skip
+def test_template_with_a_tool_reads_the_amount_of_the_request(
+    tmp_path: Path, database_url: str, text: str, answer: str
+) -> None:
+    shell = open_shell(tmp_path, database_url)
+    assert shell.helio("init", "tools").returncode == 0
+    result = shell.rows("run", "app.py:app", "--state", json.dumps({"request": text}))[-1]
+    assert (result["outcome"], result["state"]["answer"]) == ("success", answer)
+
+
 @pytest.mark.more
 def test_template_without_a_name_asks_for_the_approval_that_its_first_lines_promise(
     tmp_path: Path, database_url: str, started: list[Running]
