@@ -45,11 +45,11 @@ class Source:
         self.has_ended = has_ended
         self.served = list(signals)
         self.outages = 0
-        self.pages = 0
+        self.was_read = asyncio.Event()
         self._after = 0
 
     async def page(self) -> list[Signal]:
-        self.pages += 1
+        self.was_read.set()
         if self.outages:
             self.outages -= 1
             raise StoreUnavailable("the server is away")
@@ -174,9 +174,8 @@ async def test_empty_page_of_a_live_run_draws_nothing(monkeypatch: pytest.Monkey
     async with screen.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
         for _ in range(20):
-            seen = source.pages
-            while source.pages == seen:
-                await asyncio.sleep(0)
+            source.was_read.clear()
+            await source.was_read.wait()
             assert not screen._is_stale
 
 
