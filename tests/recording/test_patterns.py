@@ -82,7 +82,6 @@ def test_block_directly_after_a_key_is_replaced(before: str) -> None:
     assert "MIIE" not in streamed(list(text))
 
 
-@pytest.mark.proves("P-29")
 @pytest.mark.parametrize("key", [JWT, "-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----END PRIVATE KEY-----"])
 def test_key_after_a_letter_is_replaced(key: str) -> None:
     for text in (f"token{key} x", json.dumps(f"\n{key} x")):
