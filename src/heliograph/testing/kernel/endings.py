@@ -1,4 +1,4 @@
-"""End turns, or take them from their owners, in memory: 50_endings.sql and `release`."""
+"""End turns, or take them from their owners, in memory: 50_endings.sql and 51_release.sql."""
 
 from __future__ import annotations
 

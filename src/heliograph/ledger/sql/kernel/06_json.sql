@@ -39,7 +39,7 @@ end $$;
 
 -- _check_columns: check the values of the JSON columns of a list of requests, as _check_json checks one value. Here a
 --   value is in two containers less than in a list of objects, and may be no deeper for that. 99 containers inside each
---   other have at least 792 bytes, so that most values need no look inside them.
+--   other have at least 792 bytes, so that most values need no look inside them. Returns the bytes of all, as text.
 --   raises: see _check_json
 create function heliograph._check_columns(p_values jsonb[]) returns integer
     language plpgsql immutable as $$

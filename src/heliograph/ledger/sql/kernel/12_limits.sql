@@ -8,14 +8,12 @@ declare
     v_own heliograph.project_limits;
 begin
     select * into v_own from heliograph.project_limits where project_id = p_project;
-    return row(p_project, coalesce(v_own.queue_max, 1000), coalesce(v_own.depth_max, 20), coalesce(v_own.fan_out_max,
-            1000),
-               coalesce(v_own.cards_max, 1000), coalesce(v_own.waits_max, 1000), coalesce(v_own.payload_bytes_max,
-                       65536),
-               coalesce(v_own.card_bytes_max, 262144), coalesce(v_own.result_bytes_max, 1048576),
-               coalesce(v_own.blob_bytes_max, 16777216), v_own.running_max, coalesce(v_own.deferrals_max, 3),
-               coalesce(v_own.memories_max, 10000), coalesce(v_own.memory_bytes_max, 16384),
-               v_own.dispatch_seconds_max);
+    return row(p_project, coalesce(v_own.queue_max, 1000), coalesce(v_own.depth_max, 20),
+               coalesce(v_own.fan_out_max, 1000), coalesce(v_own.cards_max, 1000), coalesce(v_own.waits_max, 1000),
+               coalesce(v_own.payload_bytes_max, 65536), coalesce(v_own.card_bytes_max, 262144),
+               coalesce(v_own.result_bytes_max, 1048576), coalesce(v_own.blob_bytes_max, 16777216), v_own.running_max,
+               coalesce(v_own.deferrals_max, 3), coalesce(v_own.memories_max, 10000),
+               coalesce(v_own.memory_bytes_max, 16384), v_own.dispatch_seconds_max);
 end $$;
 
 -- _rejection: the part of an answer that rejects an item.
@@ -157,9 +155,10 @@ create function heliograph._reject_activations(
     select coalesce(heliograph._reject_fan_out(jsonb_array_length(p_activations), p_limits), (
     select heliograph._over_limit('queue_full', format('agent %s has %s turns waiting', w.agent, w.queued),
                                   p_limits.queue_max, 'try again when some have ended', 'queue_max')
-      from (select m.agent, m.more, (select count(*) from heliograph.agent_turns t
-                     where t.project_id = p_project and t.state = 'queued' and t.agent_id = p_run_id || '/'
-                         || m.agent) as queued
+      from (select m.agent, m.more,
+                   (select count(*) from heliograph.agent_turns t
+                     where t.project_id = p_project and t.state = 'queued'
+                       and t.agent_id = p_run_id || '/' || m.agent) as queued
               from (select a ->> 'agent' as agent, count(*) as more
                       from jsonb_array_elements(p_activations) a group by 1) m) w
      where w.queued + w.more > p_limits.queue_max order by w.agent limit 1))
@@ -214,7 +213,7 @@ create function heliograph._content(p_project text, p_content jsonb) returns jso
 $$;
 
 -- set_limits: set limits of a project. p_limits: {name: number, or null for the default}. Limits that p_limits does
---   not name keep their values.
+--   not name keep their values. Only an operator may call this.
 --   Returns all limits in force.
 --   raises: see _enter; 22023 for an unknown limit, 23514 for a number out of range
 --   locks:  the project's row

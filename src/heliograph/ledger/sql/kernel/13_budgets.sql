@@ -3,8 +3,8 @@
 -- reservation.
 --
 -- Only turns of one run share a budget, and every function that reads or changes a budget has locked that run. So
--- budgets need no locks and no lock order of their own. A turn without a budget has no list of owners, and costs
--- nothing.
+-- budgets need no locks and no lock order of their own. The owners (agent_turns.budgets) are the turns whose budgets
+-- apply to a turn: itself and its parents, as far as they have one. A turn without owners costs nothing.
 
 -- _wrong_amounts: null, or the problem of amounts by kind.
 create function heliograph._wrong_amounts(p_what text, p_amounts jsonb) returns text
@@ -14,12 +14,11 @@ create function heliograph._wrong_amounts(p_what text, p_amounts jsonb) returns 
                                                     else '{}' end) a
                               where a.key not in ('tokens', 'micros', 'model_calls', 'tool_calls')
                                  or jsonb_typeof(a.value) <> 'number'
-                                 or case jsonb_typeof(a.value) when 'number' then a.value::numeric
-                                     end not between 0 and 1e15
+                                 or case jsonb_typeof(a.value) when 'number' then a.value::numeric end
+                                    not between 0 and 1e15
                                  or case jsonb_typeof(a.value) when 'number' then a.value::numeric % 1 end <> 0)
-                then p_what
-                    || ' has one or more of tokens, micros, model_calls and tool_calls, each '
-                        'a whole number from 0 to 1e15' end
+                then p_what || ' has one or more of tokens, micros, model_calls and tool_calls, each '
+                               'a whole number from 0 to 1e15' end
 $$;
 
 -- _open_budgets: create the budgets of turns that are about to be queued.
@@ -38,14 +37,14 @@ end $$;
 -- _budget_of: the declared budget of a turn; null for none.
 create function heliograph._budget_of(p_project text, p_turn_id text) returns jsonb
     language sql stable as $$
-    select jsonb_object_agg(b.kind, b.amount_max) from heliograph.budgets b where b.project_id = p_project
-        and b.turn_id = p_turn_id
+    select jsonb_object_agg(b.kind, b.amount_max) from heliograph.budgets b
+     where b.project_id = p_project and b.turn_id = p_turn_id
 $$;
 
 -- _reserve: reserve the maximum amounts of calls that begin. A reservation is made in every budget or in none.
 --   p_opened: whether begin_call has just opened the call. p_answers: its answers so far.
 --   Returns p_answers. The answer of a call that exceeds a budget is 'rejected' with the code BUDGET_EXCEEDED and the
---   budget. It gives back its trial, and if it is new, it is not open: see _unbegin. If a call begins again, an earlier
+--   budget. It releases its trial, and if it is new, it is not open: see _unbegin. If a call begins again, an earlier
 --   owner may have made it: the earlier reservation counts as used, except for its tool calls, because it remains one
 --   call of its tool.
 --   The caller holds the heads and the runs.
@@ -94,8 +93,8 @@ declare
     v_asked jsonb := p_asked;
     v_lacking jsonb;
 begin
-    select t.budgets into v_owners from heliograph.agent_turns t where t.project_id = p_project
-        and t.agent_turn_id = p_turn_id;
+    select t.budgets into v_owners from heliograph.agent_turns t
+     where t.project_id = p_project and t.agent_turn_id = p_turn_id;
     if v_owners is null then
         return null;
     end if;
@@ -219,5 +218,6 @@ begin
               order by w.agent_turn_id, w.position) o;
 end $$;
 
+-- budget_overview: the budgets of turns by kind
 create view heliograph.budget_overview as
 select b.project_id, b.turn_id, b.kind, b.amount_max, b.used, b.reserved, b.overspent from heliograph.budgets b;

@@ -227,6 +227,7 @@ create function heliograph._release_trials(p_project text, p_turn_id text, p_cal
      where c.ctid = own.at
 $$;
 
+-- circuit_overview: circuit breakers, and the calls that count in their present state
 create view heliograph.circuit_overview as
 select coalesce(b.project_id, k.project_id) as project_id, coalesce(b.type, k.type) as type,
        coalesce(b.target, k.target) as target, coalesce(b.state, 'closed') as state, b.open_until, b.changed_at,

@@ -262,7 +262,7 @@ begin
     return p_answers;
 end $$;
 
--- _unbegin: give back the trial and the reservation of a call that begins now, and close it if it is new. A call that
+-- _unbegin: release the trial and the reservation of a call that begins now, and close it if it is new. A call that
 --   began before keeps an empty reservation as a mark of that; see _reserve_call. It stays open without the mark of its
 --   breaker, so its rejection does not count as a failure of the target.
 --   The caller holds the head and the run.
@@ -388,6 +388,7 @@ create function heliograph._correct_tokens(
      where b.project_id = p_project and b.kind = d.kind and b.name = d.name
 $$;
 
+-- rate_overview: the buckets that calls have used; full_at: when a bucket is full if no more tokens are taken
 create view heliograph.rate_overview as
 select b.project_id, b.kind, b.name, b.tokens_max, b.seconds,
        timestamptz 'epoch' + b.full_at / 1000 * interval '1 microsecond' as full_at,

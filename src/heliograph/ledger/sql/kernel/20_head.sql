@@ -1,5 +1,5 @@
--- Heads: locking and dispatching them. Every function locks heads by agent id, then runs by run id, then rows of the
--- outbox.
+-- Heads: locking and dispatching them. Every function locks heads by agent id, then runs by run id, then the buckets of
+-- rate limits, then rows of the outbox (K17).
 
 -- _lock_heads: lock heads in ascending agent id (K17).
 --   Agents that do not exist are skipped.

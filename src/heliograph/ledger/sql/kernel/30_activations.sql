@@ -97,9 +97,9 @@ end $$;
 -- _enqueue: queue one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
 --   pool, max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id,
 --   depth, actor, budget, budgets, callback_url, starts_at, cause_run_id}. starts_at: the turn begins no earlier.
---   budget: its own, by kind; budgets: the owners of those that apply to its parent. Each has a turn row, inbox row and
---   edge. cause and activation are indexes into the drafts that were logged after position base,
---   or cause is {"seq": n} for a signal that was in the log before; cause_run_id: the run that recorded it, if another.
+--   budget: its own, by kind; budgets: the owners of those that apply to its parent. Each has a turn row and an inbox
+--   row. cause and activation are indexes into the drafts that were logged after position base, or cause is {"seq": n}
+--   for a signal that was in the log before; cause_run_id: the run that recorded it, if another.
 --   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
 --   An activation with a target may name an agent without a head; the head is created.
 --   Returns the agents that it woke.
@@ -113,7 +113,7 @@ declare
     v_turns heliograph.new_turn[];
     v_heads tid[];
     v_epochs bigint[];  -- of the turns that are dispatched
-    v_is_new boolean;  -- an agent has no head yet
+    v_is_new boolean;   -- an agent has no head yet
     v_lacks_agents boolean;
     v_created text[] := '{}';
     v_moved text[];

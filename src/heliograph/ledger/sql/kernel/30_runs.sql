@@ -150,7 +150,7 @@ begin
 end $$;
 
 -- _stop_open_turns: stop open turns of runs that begin to end. p_stops: [{run_id, turns, reason}]; turns: all,
---   or people for turns that wait only for humans, whose answers have no use any more. The stops are graceful, see
+--   or human_waits for turns that wait only for humans, whose answers have no use any more. The stops are graceful, see
 --   stop.
 --   locks:  rows of the outbox; the caller holds the runs
 create function heliograph._stop_open_turns(p_project text, p_stops jsonb, p_now timestamptz) returns void

@@ -27,7 +27,6 @@ create function heliograph._with_origins(p_project text, p_runs heliograph.new_r
 declare
     v_owners constant text[] := array(
         select heliograph._owner_at(p_project, r.fork ->> 'run_id', (r.fork ->> 'seq')::bigint) from unnest(p_runs) r);
-    v_rejected jsonb[];
 begin
     perform from heliograph.runs
       where project_id = p_project and run_id = any (v_owners) order by run_id for key share;

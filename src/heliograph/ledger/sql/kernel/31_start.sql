@@ -42,10 +42,13 @@ begin
         heliograph._shape(p_recording)]);
     v_bytes := heliograph._check_columns(p_agents || p_signals || p_reaction || p_fork || p_recording);
     v_runs := array(
-        select (u.n, u.a, u.b, u.c, u.d, u.e, u.f, u.g, u.h, nullif(u.i, 'null'), u.j)::heliograph.new_run
+        select (u.place, u.id, u.target, u.request_hash, u.agents, u.wakes_on_results, u.callback_url, u.signals,
+                u.reaction, nullif(u.fork, 'null'), u.recording)::heliograph.new_run
           from unnest(p_run_id, p_target, p_request_hash, p_agents, p_wakes_on_results, p_callback_url, p_signals,
-                      p_reaction, p_fork, p_recording) with ordinality u (a, b, c, d, e, f, g, h, i, j, n)
-         order by u.a, u.n);
+                      p_reaction, p_fork, p_recording) with ordinality
+               u (id, target, request_hash, agents, wakes_on_results, callback_url, signals, reaction, fork, recording,
+                  place)
+         order by u.id, u.place);
     perform heliograph._check_runs(v_runs);
     if array_remove(array_remove(p_fork, 'null'), null) <> '{}' then
         v_runs := heliograph._with_origins(p_project, v_runs);

@@ -24,8 +24,8 @@ declare
         select concat_ws('/', m ->> 'run_id', m ->> 'agent', m ->> 'instance') from jsonb_array_elements(p_messages) m);
     -- a head that is created while this call waits for locks is ignored: nothing is written without the lock (K9)
     v_heads text[] := array(
-        select h.agent_id from heliograph.agent_state_head h where h.project_id = p_project
-            and h.agent_id = any (v_agents));
+        select h.agent_id from heliograph.agent_state_head h
+         where h.project_id = p_project and h.agent_id = any (v_agents));
     v_constraint text;
 begin
     perform heliograph._check_json(p_messages);
@@ -135,8 +135,8 @@ begin
     elsif p_message ->> 'parent_turn_id' is not null and not exists (
             select from heliograph.agent_turns where project_id = p_project
                 and agent_turn_id = p_message ->> 'parent_turn_id') then
-        return heliograph._rejection('unknown_turn', format('there is no turn %s', left(p_message ->> 'parent_turn_id',
-                200)));
+        return heliograph._rejection('unknown_turn', format('there is no turn %s',
+                                                            left(p_message ->> 'parent_turn_id', 200)));
     elsif p_message ->> 'cause' is not null and not coalesce(
             -- the end of a signal's id is its position in the log of its run
             (p_message ->> 'cause') = heliograph._signal_id(
@@ -167,8 +167,8 @@ create function heliograph._same_message(p_project text, p_message jsonb) return
                  and t.message_type = coalesce(p_message ->> 'message_type', 'turn')
                  and t.result_fields is not distinct from nullif(p_message -> 'result_fields', 'null')
                  and t.callback_url is not distinct from p_message ->> 'callback_url'
-                 and case when t.agent_turn_id = any (t.budgets) then heliograph._budget_of(p_project,
-                         t.agent_turn_id) end
+                 and case when t.agent_turn_id = any (t.budgets)
+                          then heliograph._budget_of(p_project, t.agent_turn_id) end
                      is not distinct from nullif(p_message -> 'budget', 'null')
                  -- the first context box of the turn: it may have another by now
                  and exists (select from heliograph.agent_inbox i

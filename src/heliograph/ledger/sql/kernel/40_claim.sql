@@ -215,9 +215,9 @@ create function heliograph._earlier_owners(p_project text, p_head heliograph.age
             order by o.turn_epoch desc limit 1), -1)
 $$;
 
--- _reject_results: reject the results of a turn.
+-- _raise_large_results: raise the error of a turn whose results exceed one JSON value, from within a query.
 --   raises: 54000
-create function heliograph._reject_results() returns jsonb language plpgsql stable as $$
+create function heliograph._raise_large_results() returns jsonb language plpgsql stable as $$
 begin
     raise exception using errcode = '54000', message = 'the results of the calls of one turn have over 256 MB of JSON';
 end $$;
@@ -231,7 +231,7 @@ create function heliograph._waits(p_project text, p_turn_id text) returns table 
     select json_agg(c)
       from (select w.tool_call_id as call_id, w.step_id, w.tool, w.kind, w.effect, w.state, w.status,
                    c.card_id, case when sum(b.bytes) over () > 268435455
-                       then heliograph._reject_results() else coalesce(b.content, c.content) end as content,
+                       then heliograph._raise_large_results() else coalesce(b.content, c.content) end as content,
                    w.resolved_position,
                    w.after_execution, w.may_override, w.epoch,
                    case when w.kind <> 'inline' then w.opened_at end as opened_at,

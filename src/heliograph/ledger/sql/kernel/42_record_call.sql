@@ -8,8 +8,8 @@
 --   the call used, by kind. A kind that is not named counts as used up; of a canceled call as unused, because its
 --   effect did not happen. rate_tokens: the actual tokens of a model call, which replace its estimate in the buckets of
 --   kind model_tokens. taint: the untrusted sources that the turn has read by now, if this call read some; without it
---   those of begin_call remain. open_as: {step_id, tool, taint} of a call without an effect of its own, which nobody
---   begins: one that is not to run at all, or the end of a phase. It is opened and recorded in this commit.
+--   those of begin_call remain. open_as: {step_id, tool, taint} of a call without an effect of its own, which is
+--   never begun: one that is not to run at all, or the end of a phase. It is opened and recorded in this commit.
 --   terminates: see suspend; it holds from now on, also if the owner is lost. recording: see _recording_of.
 --   intents: the calls that the owner makes next, as items of begin_call without their owner. They begin in this
 --   commit, after all results are recorded, as if begin_call followed at once.

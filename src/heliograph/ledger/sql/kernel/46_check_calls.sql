@@ -135,10 +135,10 @@ $$;
 create function heliograph._wrong_call(p_call jsonb) returns text
     language sql immutable as $$
     select case
-        when heliograph._wrong_id('a call id', p_call ->> 'call_id') is not null then heliograph._wrong_id('a call id',
-                p_call ->> 'call_id')
+        when heliograph._wrong_id('a call id', p_call ->> 'call_id') is not null
+        then heliograph._wrong_id('a call id', p_call ->> 'call_id')
         when not coalesce(octet_length(p_call ->> 'tool') between 1 and 200, false)
-            then 'the tool of a call must have 1 to 200 bytes'
+        then 'the tool of a call must have 1 to 200 bytes'
         when octet_length(p_call ->> 'step_id') > 200 then 'a step id must have at most 200 bytes'
         when not coalesce(p_call ->> 'effect' in ('pure', 'idempotent', 'transactional', 'once'), true)
         then 'an effect must be pure, idempotent, transactional or once'

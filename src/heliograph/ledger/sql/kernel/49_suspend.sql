@@ -3,9 +3,8 @@
 -- suspend: write the calls of running turns, and suspend the turns. Commands leave from the outbox after this commit,
 --   so no result comes before its wait exists.
 --   p_items: {agent_id, turn_id, epoch, phase, signals_emitted, cards, signals, join, seen, terminates, recording,
---   calls: [{call_id, step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override,
---   fails_fast, taint,
---   is_trusted, circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds,
+--   calls: [{call_id, step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast,
+--   taint, is_trusted, circuit_breaker: {type, target, failure_threshold, success_threshold, timeout_seconds,
 --   half_open_max_calls}, rates: [{kind, name, count, seconds, amount}], command: {subject, body, pool, priority},
 --   child: {agent, instance, turn_id, activation, cause, priority, pool, max_attempts, ttl_seconds, context_box_id,
 --   result_fields, budget, callback_url}}]}, as one array for each key.
@@ -18,9 +17,8 @@
 --   of one, whose cause and activation are indexes of signals. timer: resolved as success at its deadline.
 --   fails_fast: the first call of a step that fails cancels the other calls of the step that have this mark. taint,
 --   is_trusted, circuit_breaker, rates: as in begin_call. A command leaves, and a child begins, once the call has its
---   tokens. timeout_seconds null: no deadline. token: the capability to
---   report; the table keeps its hash, and the command keeps it while the call is open. A call id that the turn has
---   already remains as it is, resolved or not.
+--   tokens. timeout_seconds null: no deadline. token: the capability to report; the table keeps its hash, and the
+--   command keeps it while the call is open. A call id that the turn has already remains as it is, resolved or not.
 --   Returns rows {turn_id, outcome, first_seq, targets, woken, code, message, stop, waits, circuits, circuit, rate,
 --   calls, budget} in the order of the items. targets: the workers to notify, for the whole call. woken: in the first
 --   row, the agents that the call woke. circuits: {call id: {type, target, generation, is_trial}} of an item that has a

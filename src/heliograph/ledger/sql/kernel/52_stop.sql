@@ -188,8 +188,8 @@ begin
     return jsonb_build_object('outcome', 'stopping');
 end $$;
 
--- _is_left_open: whether a session is stopped, and nothing will end it: it has no turn and no pending reaction. Earlier
---   versions left a session so that was stopped while it had no turn. A new workflow:terminating ends it.
+-- _is_left_open: whether a session is stopped, and nothing will end it: it has no turn and no pending reaction. Only
+--   earlier versions left such rows, of sessions that were stopped without a turn. A new workflow:terminating ends it.
 create function heliograph._is_left_open(p_run heliograph.runs) returns boolean
     language sql immutable as $$
     select p_run.status = 'terminating' and coalesce(p_run.memory ->> 'session' = 'open', false)

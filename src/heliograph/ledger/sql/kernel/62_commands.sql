@@ -2,9 +2,9 @@
 -- a command may have a `halt` in its body, which is sent if its turn ends or continues without the result.
 
 -- take_commands: take up to p_limit open commands for tools that fetch their work: by priority, the oldest first (K18).
---   p_tools: [name], or [{tool, pool}] for the commands of another pool than the default one. A
---   command that is taken is hidden for p_visible_seconds. If the tool has not reported by then, another call may take
---   it, so tools deduplicate by turn and call id.
+--   p_tools: [name], or [{tool, pool}] for the commands of another pool than the default one. A command that is taken
+--   is hidden for p_visible_seconds. If the tool has not reported by then, another call may take it, so tools
+--   deduplicate by turn and call id.
 --   Returns [{turn_id, call_id, tool, body, deadline, delivery}]. body contains the token for the report, if the call
 --   has one. delivery: how often the command was delivered, including this time.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, seconds that are not between 0 and a day

@@ -5,8 +5,7 @@
 --   call, whose owner has the result. inbox_id: the row of an early report. more: further fields of the card. session:
 --   the login that answered for a person; the card has it beside the name of that person (S18). trust: 'untrusted' for
 --   a delegated turn that had read untrusted content. is_canceled_sibling: see _with_canceled_siblings. may_still_run:
---   see report.
---   p_bytes: see _exceeds.
+--   see report. p_bytes: see _exceeds.
 --   For each wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row,
 --   signal, the command acknowledged (K18), and a stop for a delegated turn that would run on without its parent, or
 --   the halt of such a command. Then each suspended turn counts its open waits: it resumes if there are none, or at
@@ -131,8 +130,7 @@ begin
     return case when p_result.trust = 'untrusted' then v_entry || '{"trust": "untrusted"}' else v_entry end;
 end $$;
 
--- _write_messages: write the messages about results. The message of an early report becomes the one of
---   its result.
+-- _write_messages: write the messages about results. The message of an early report becomes the one of its result.
 create function heliograph._write_messages(
     p_project text, p_results heliograph.resolved_result[], p_now timestamptz
 ) returns void language plpgsql as $$
@@ -182,7 +180,7 @@ begin
           cross join lateral heliograph._halt_of(o.command, p_now) h
           where r.continues_without order by h.key)
         on conflict (project_id, key) do update set body = excluded.body, due_at = excluded.due_at, deliveries = 0,
-           published_at = null where outbox.body ->> 'mode' <> 'force';  -- see _terminal
+           published_at = null where outbox.body ->> 'mode' <> 'force';  -- see _close_calls
     end if;
 end $$;
 
@@ -256,7 +254,8 @@ begin
 end $$;
 
 -- _applicable: the results whose waits are open, each with the rows that it changes. seq: the newest signal of the run.
---   position: that of the turn's last result before this call.
+--   position: that of the turn's last result before this call. after_execution: that of the call, unless it lets its
+--   result override this with the key __cg_control of the specification (L0-57).
 --   The caller holds the heads and the runs.
 create function heliograph._applicable(p_project text, p_results heliograph.call_result[])
     returns setof heliograph.resolved_result language sql stable as $$

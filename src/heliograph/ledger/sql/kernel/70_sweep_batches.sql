@@ -43,9 +43,9 @@ declare
     v_woken text[];
 begin
     return case p_sweep when 'lease' then heliograph._sweep_lease(p_project, p_agent_id, p_turn_id, p_now)
-                        when 'expiry' then coalesce(heliograph._sweep_unclaimed(p_project, p_agent_id, p_turn_id,
-                                p_now),
-                                                    heliograph._sweep_expiry(p_project, p_turn_id, p_now))
+                        when 'expiry' then coalesce(
+                            heliograph._sweep_unclaimed(p_project, p_agent_id, p_turn_id, p_now),
+                            heliograph._sweep_expiry(p_project, p_turn_id, p_now))
                         when 'queue' then heliograph._sweep_queue(p_project, p_agent_id, p_turn_id, p_now)
                         when 'wait' then heliograph._sweep_wait(p_project, p_agent_id, p_turn_id, p_now)
                         when 'report' then heliograph._sweep_report(p_project, p_agent_id, p_turn_id, p_now)

@@ -155,8 +155,8 @@ begin
         select attempts + 1, max_attempts into v_attempts, v_max from heliograph.agent_turns
          where project_id = p_project and agent_turn_id = p_turn_id;
         if v_attempts < v_max then
-            update heliograph.agent_turns set attempts = v_attempts where project_id = p_project
-                and agent_turn_id = p_turn_id;
+            update heliograph.agent_turns set attempts = v_attempts
+             where project_id = p_project and agent_turn_id = p_turn_id;
             return jsonb_build_object('recovered', p_turn_id, 'woken',
                                       jsonb_build_array(heliograph._release_head(p_project, p_agent_id, null, p_now)));
         end if;
@@ -204,7 +204,7 @@ create function heliograph._sweep_queue(
     p_project text, p_agent_id text, p_turn_id text, p_now timestamptz
 ) returns jsonb
     language sql as $$
-    select case when cardinality(targets) = 0 then '{}' else jsonb_build_object('dispatched', p_turn_id, 'woken',
-            to_jsonb(targets)) end
-      from heliograph._dispatch_next(p_project, array[p_agent_id], p_now) targets
+    select case when cardinality(woken) = 0 then '{}'
+                else jsonb_build_object('dispatched', p_turn_id, 'woken', to_jsonb(woken)) end
+      from heliograph._dispatch_next(p_project, array[p_agent_id], p_now) woken
 $$;

@@ -32,8 +32,8 @@ begin
          order by h.agent_id for update of h skip locked);
     v_answer := heliograph._sweep_each(p_project, 'stop', v_due, '{stopped,stopping,owners}', p_now);
     -- last, so that no lock is awaited while these are held
-    update heliograph.outbox o set deliveries = o.deliveries + 1, due_at = heliograph._redelivery_at(o.deliveries,
-            p_now)
+    update heliograph.outbox o
+       set deliveries = o.deliveries + 1, due_at = heliograph._redelivery_at(o.deliveries, p_now)
       from (select x.key from heliograph.outbox x
              where x.project_id = p_project and heliograph._is_unpublished(x.published_at)
                and x.key = any (array(select 'stop:' || (f ->> 'turn_id')

@@ -8,7 +8,8 @@
 --   its boxes. A log keeps pending signals and the causes of remaining turns. A run with forks keeps its log, and the
 --   turns of the shared part; the log of a fork is deleted as a whole. Each deleted turn and run leaves a
 --   tombstone, by which a late duplicate is recognized; prune deletes it 30 days later. Rows that another transaction
---   has locked remain until the next call. p_limit: the maximum of each kind in this call.
+--   has locked remain until the next call. p_limit: the maximum of each kind in this call. Only an operator may call
+--   this.
 --   Returns {turns, runs, signals, cards, boxes, blobs, tombstones, memories, breakers, rates, more}; signals counts
 --   rows of the log; more: call again.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 10000, and for a p_before that is not in the past
@@ -86,8 +87,8 @@ create function heliograph._boxes_of(p_project text, p_turn_id text) returns tex
             order by b.box_id)
 $$;
 
--- _is_needed: true if a finished turn must remain: its event, report, stop, halt or callback is not delivered, a fork
---   of its run shares its activation, or another turn's fork or context uses a box that it wrote.
+-- _is_needed: whether a finished turn must remain: its event, report, stop, command, halt or callback is not delivered,
+--   a fork of its run shares its activation, or another turn's fork or context uses a box that it wrote.
 create function heliograph._is_needed(p_project text, p_turn_id text) returns boolean
     language sql stable as $$
     select exists (select from heliograph.outbox o

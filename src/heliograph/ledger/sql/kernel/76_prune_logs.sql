@@ -77,6 +77,7 @@ begin
 end $$;
 
 -- _forget_run: delete an ended run of which only its agents remain. Returns 1 if it was deleted, else 0.
+--   Its heads are found by a range of their key: an agent id is <run>/<agent>, and 0 is the character after the slash.
 --   locks:  its heads and the positions of subscriptions in it, unless another transaction has locked one; the caller
 --           holds the run
 create function heliograph._forget_run(p_project text, p_run heliograph.runs, p_now timestamptz) returns integer

@@ -54,5 +54,6 @@ create function heliograph._wires(p_project text) returns jsonb
     select coalesce(jsonb_agg(wire order by wire), '[]') from heliograph.project_wires where project_id = p_project
 $$;
 
+-- wire_overview: the wires that projects have declared
 create view heliograph.wire_overview as
 select w.project_id, w.wire, w.declared_at from heliograph.project_wires w;

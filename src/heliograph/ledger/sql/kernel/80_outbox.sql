@@ -56,8 +56,8 @@ begin
         select key from heliograph.outbox
          where project_id = p_project and heliograph._is_unpublished(published_at)
            and key = any (array(select jsonb_array_elements_text(p_keys)))
-         -- a locked row is being marked by another relay, or its call is being resolved; _resolve locks the commands of
-         -- several turns in another order
+         -- a locked row is being marked by another relay, or its call is being resolved. A sweep resolves several turns
+         -- one after another, and so does not lock all of their commands in this order
          order by key for update skip locked)
     update heliograph.outbox o
        set published_at = case when o.kind = 'cmd' then null else p_now end, deliveries = o.deliveries + 1,

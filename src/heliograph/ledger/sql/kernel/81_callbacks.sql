@@ -54,10 +54,9 @@ begin
         returning c.callback_id, c.url, c.attempts, c.run_id, c.turn_id, c.created_at
     )
     select jsonb_agg(jsonb_build_object(
-               'callback_id', k.callback_id, 'url', k.url, 'attempt', k.attempts, 'run_id', k.run_id, 'turn_id',
-               k.turn_id,
-               'agent', split_part(t.agent_id, '/', 2), 'call_id', t.parent_call_id, 'outcome', coalesce(t.outcome,
-                       r.outcome),
+               'callback_id', k.callback_id, 'url', k.url, 'attempt', k.attempts, 'run_id', k.run_id,
+               'turn_id', k.turn_id, 'agent', split_part(t.agent_id, '/', 2), 'call_id', t.parent_call_id,
+               'outcome', coalesce(t.outcome, r.outcome),
                'card_id', d.card_id, 'correlation_id', coalesce(
                    t.parent_turn_id || ':' || t.parent_call_id, s.signal #>> '{payload,correlation_id}'),
                'content', case when k.turn_id is null then r.state else heliograph._content(p_project, d.content) end,

@@ -19,9 +19,8 @@ begin
         exit when jsonb_array_length(v_answer) >= p_limit;
         select jsonb_agg(jsonb_build_object(
                    'position', c.position, 'card_id', c.card_id, 'kind', c.kind,
-                   'content', heliograph._content(p_project, c.content), 'turn_id', c.agent_turn_id, 'epoch',
-                   c.turn_epoch,
-                   'created_at', c.created_at) order by c.position)
+                   'content', heliograph._content(p_project, c.content), 'turn_id', c.agent_turn_id,
+                   'epoch', c.turn_epoch, 'created_at', c.created_at) order by c.position)
           into v_cards
           from (select * from heliograph.cards x
                  where x.project_id = p_project and x.box_id = v_level.box_id
@@ -49,6 +48,7 @@ create function heliograph._box_chain(
     select chain.box_id, chain.up_to, chain.level from chain
 $$;
 
+-- box_contents: the cards of every box, as read_box returns them, and therefore those of a base once for each fork
 create view heliograph.box_contents as
 select c.project_id, c.box_id, c.position, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind,
        coalesce((select b.content from heliograph.blobs b
@@ -71,3 +71,8 @@ select b.project_id, b.box_id, c.position, c.card_id, c.agent_turn_id, c.turn_ep
        select chain.box_id, chain.up_to, chain.level from chain) f
   join heliograph.cards c on c.project_id = b.project_id and c.box_id = f.box_id and c.position <= f.up_to
  where f.level > 0;
+
+-- box_overview: boxes that a call has created or forked; a turn's own output box, box_<turn>, has no row
+create view heliograph.box_overview as
+select b.project_id, b.box_id, b.kind, b.base_box_id, b.base_position, b.writer_turn_id, b.created_at
+  from heliograph.boxes b;

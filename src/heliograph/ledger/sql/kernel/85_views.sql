@@ -1,5 +1,6 @@
 -- Read-only views: the command line and the application read these, and never a table.
 
+-- run_overview: runs with their state and their counts
 create view heliograph.run_overview as
 select r.project_id, r.run_id, r.target, r.status, r.outcome, r.state, r.version, r.signal_seq as signal_count,
        r.open_turns, r.activations, r.pending_reactions, r.stop_reason, r.created_at, r.updated_at, r.ended_at,
@@ -9,6 +10,7 @@ select r.project_id, r.run_id, r.target, r.status, r.outcome, r.state, r.version
        r.forked_from, r.forked_seq
   from heliograph.runs r;
 
+-- turn_overview: turns, with the state of their agent's head while they are active
 create view heliograph.turn_overview as
 select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as agent, t.run_id, h.target, t.pool,
        t.queue_seq, t.activation_seq,
@@ -59,6 +61,7 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
                         and w.agent_turn_id = t.agent_turn_id and w.state = 'open'
                       order by w.position desc limit 1) w on true;
 
+-- wait_overview: the calls of turns, inline ones included
 create view heliograph.wait_overview as
 select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, t.agent_id, t.run_id, w.position, w.step_id,
        w.tool, w.kind, w.effect, w.state, w.status, w.deadline, w.after_execution, w.child_turn_id,
@@ -67,7 +70,7 @@ select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, t.ag
   from heliograph.turn_waiting_tools w
   join heliograph.agent_turns t using (project_id, agent_turn_id);
 
--- the status of delegated turns (CTL-26, G-22), computed from the tables alone
+-- delegation_overview: the status of delegated turns (CTL-26, G-22), computed from the tables alone
 create view heliograph.delegation_overview as
 select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, p.run_id, w.position, w.tool as agent,
        w.child_turn_id as task_id,
@@ -86,6 +89,7 @@ select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, p.ru
                    else coalesce(w.status, t.outcome) end as outcome) o
  where w.kind = 'child';
 
+-- inbox_overview: the messages of turns, under the names of the specification
 create view heliograph.inbox_overview as
 select i.project_id, i.agent_turn_id as turn_id, i.inbox_id, t.agent_id, i.message_type, i.status, i.turn_epoch,
        coalesce(i.correlation_id, heliograph._signal_id(t.run_id, t.cause_seq)) as correlation_id,
@@ -105,8 +109,9 @@ select i.project_id, i.agent_turn_id as turn_id, i.inbox_id, t.agent_id, i.messa
        select case when i.applied then heliograph._result_id(i.agent_turn_id, i.correlation_id) end
        ) c (payload_card_id);
 
+-- edge_overview: what turns have asked of others and received from them (L0-31, L0-37 to L0-39), numbered within a turn
 create view heliograph.edge_overview as
--- the edges of a call (L0-37 to L0-39): its request, and the response of another program or of a child, its result
+-- the edges of a call: its request, and the response of another program or of a child, its result
 select w.project_id, w.agent_turn_id as turn_id,
        row_number() over (partition by w.project_id, w.agent_turn_id
                           order by e.seq nulls first, e.created_at, e.phase, e.place) as edge_id,
@@ -172,6 +177,7 @@ begin
     return coalesce(heliograph._as_time(p_at), p_recorded_at);
 end $$;
 
+-- signal_log: the signals of logs, one row each; those that a fork shares are in the log of their own run
 create view heliograph.signal_log as
 select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heliograph._signal_id(s.run_id,
         s.seq + e.n - 1) as id,
@@ -218,13 +224,14 @@ begin
      order by l.seq limit p_limit;
 end $$;
 
--- the recordings of runs: their names and tags. An earlier version stored tags that are null
+-- recording_overview: the recordings of runs: their names and tags. Rows of earlier versions may have tags of null
 create view heliograph.recording_overview as
 select project_id, run_id, target, outcome, recording_name as name, array_remove(recording_tags, null) as tags,
        created_at as started_at
   from heliograph.runs
  where recording_tags is not null;
 
+-- card_overview: the cards of turns, deliverables included, with their contents
 create view heliograph.card_overview as
 select c.project_id, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind,
        coalesce((select b.content from heliograph.blobs b
@@ -239,6 +246,7 @@ select c.project_id, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind
   join heliograph.cards c on c.project_id = t.project_id and c.box_id = w.box_id
        and c.agent_turn_id = t.agent_turn_id;
 
+-- lease_overview: the leases of turns: which workers have owned them, and when
 create view heliograph.lease_overview as
 select t.project_id, t.agent_turn_id as turn_id, t.agent_id, l.turn_epoch, l.owner, l.started_at, l.ended_at,
        l.signals_emitted, l.started_seq, t.run_id

@@ -122,8 +122,8 @@ begin
     elsif octet_length(p_query) > 8192 then
         raise exception using errcode = '22023', message = 'p_query must have at most 8192 bytes';
     end if;
-    v_words := websearch_to_tsquery('simple', coalesce(p_query, '')) || websearch_to_tsquery('english',
-            coalesce(p_query, ''));
+    v_words := websearch_to_tsquery('simple', coalesce(p_query, ''))
+               || websearch_to_tsquery('english', coalesce(p_query, ''));
     if octet_length(p_query) <> length(p_query) then
         v_parts := array(select x from regexp_split_to_table(p_query, '[ "\t\n\r\f\v\u3000]+') x where x <> '');
     end if;

@@ -5,10 +5,9 @@
 --   the names p_names; null: all. p_after: null, or `next` of the answer before.
 --   Returns {run_id, seq, commit_seq, recorded_at, checkpoint, entries, next}: the run that recorded the commit, its
 --   last and first position and its time. checkpoint: {run_id, seq, state, memory, activations, in_progress}, or null.
---   entries:
---   [[run_id, commit_seq, index, entry]], those of the turns in progress at the checkpoint first. next: the position
---   after which the next call continues, or null at the end. A page has at most 5,000 commits and 4 MB as they are
---   stored, but at least one commit. Null for a position that the log does not have.
+--   entries: [[run_id, commit_seq, index, entry]], those of the turns in progress at the checkpoint first. next: the
+--   position after which the next call continues, or null at the end. A page has at most 5,000 commits and 4 MB as they
+--   are stored, but at least one commit. Null for a position that the log does not have.
 --   raises: see _enter
 create function heliograph.read_shared_log(
     p_project text, p_run_id text, p_seq bigint, p_names text[], p_after bigint

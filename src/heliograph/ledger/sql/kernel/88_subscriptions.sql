@@ -1,8 +1,8 @@
 -- Subscriptions: their names, patterns and logins. 88_feed_of_runs.sql describes how they find signals.
 
--- _wrong_positions: null, or the rejection of the first position that is no position in the log of its run. A login
+-- _reject_positions: null, or the rejection of the first position that is no position in the log of its run. A login
 --   that reads no logs learns nothing about runs: it may name the positions of signals that match its patterns.
-create function heliograph._wrong_positions(p_project text, p_positions jsonb, p_patterns text[]) returns jsonb
+create function heliograph._reject_positions(p_project text, p_positions jsonb, p_patterns text[]) returns jsonb
     language sql stable as $$
     select case when not heliograph._may_read_logs() then heliograph._rejection('unknown_position', format(
                          'run %s has no signal at position %s that this login may receive with these patterns: start '
@@ -63,7 +63,7 @@ begin
     elsif v_known.name is not null and v_known.writers is null then
         return jsonb_build_object('outcome', 'duplicate') || heliograph._subscriber_bells(p_project, v_patterns);
     end if;
-    v_rejection := heliograph._wrong_positions(p_project, p_positions, v_patterns);
+    v_rejection := heliograph._reject_positions(p_project, p_positions, v_patterns);
     if v_rejection is not null then
         delete from heliograph.subscriptions s where s.project_id = p_project and s.name = p_name;
         return v_rejection;

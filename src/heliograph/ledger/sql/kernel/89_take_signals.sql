@@ -176,6 +176,7 @@ begin
         perform heliograph._forget_runs(p_project, p_name, array[p_run_id]);
     end if;
 end $$;
+
 -- record_positions: record what subscribers have processed of the runs that they have taken. One call may be for many
 --   subscriptions, so that a process renews all of its leases in one commit.
 --   p_items: [{name, subscriber, run_id, position, lease_seconds, delay_seconds}]. name: the subscription. position:

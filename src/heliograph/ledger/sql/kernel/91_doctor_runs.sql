@@ -65,7 +65,7 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
       left join r using (run_id) where x.project_id = p_project and r.run_id is null
 $$;
 
--- _doctor_waits: W1 to W11, and O for rows of turns.
+-- _doctor_waits: W1 to W6 and W8 to W11, and O for rows of turns.
 create function heliograph._doctor_waits(p_project text) returns table (found text, subject text)
     language sql stable as $$
     with t as (select * from heliograph.agent_turns where project_id = p_project),
@@ -138,7 +138,7 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
      where t.agent_id is null
 $$;
 
--- _doctor_boxes: B1 to B4, and O for cards, boxes and blobs.
+-- _doctor_boxes: B1 to B6, and O for cards, boxes and blobs.
 create function heliograph._doctor_boxes(p_project text) returns table (found text, subject text)
     language sql stable as $$
     with t as (select * from heliograph.agent_turns where project_id = p_project),
