@@ -71,7 +71,9 @@ HARM = [
      ["update turn_waiting_tools set agent_turn_id = 'turn_a' where project_id = $1 and tool_call_id = 'c2'"],
      {"W1", "W2", "W3", "W9"}),
     ("a command lost on its way", ["update outbox set published_at = now() where project_id = $1 and call_id = 'c2'"], {"W3"}),
-    ("a command that nobody stops", ["update outbox set published_at = null where project_id = $1 and call_id = 'c1'"], {"W3"}),
+    ("a command that nobody stops",
+     ["insert into outbox (project_id, kind, key, agent_turn_id, call_id, created_at, due_at)"
+      " values ($1, 'cmd', 'cmd:turn_c:c1', 'turn_c', 'c1', now(), now())"], {"W3"}),
     ("a result lost", [LOST.format("cards", "card_id = 'card:turn_c:call:c1'")], {"W4"}),
     ("a result twice in the order", [WAIT.format("resolved_position = 2", "c1")], {"W5"}),
     ("a child that is not there",

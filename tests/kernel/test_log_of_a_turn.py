@@ -63,7 +63,7 @@ async def test_turn_that_starts_and_ends_writes_little_to_the_log(alone: Kernel)
     assert min(written) < BYTES_MAX, written  # no full pages, splits of indexes or cleaned pages
 
 
-CALL_BYTES_MAX = 10320
+CALL_BYTES_MAX = 10140
 
 
 @pytest.mark.more

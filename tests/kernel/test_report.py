@@ -67,8 +67,7 @@ async def test_report_resolves_the_call_and_resumes_the_turn_in_one_commit(kerne
                                  "card_id": "card:turn_a:call:c1"}  # fmt: skip
     edge = (await kernel.rows("edge_overview", "edge_id, cause_id", "turn_id = 'turn_a'"))[-1]
     assert edge["cause_id"] == signal["id"]
-    (sent,) = await kernel.rows("outbox", "published_at", "kind = 'cmd'")
-    assert sent["published_at"] == kernel.now
+    assert await kernel.rows("outbox", "key", "kind = 'cmd'") == []
     head = await kernel.head("run_a/writer")
     assert (head["status"], head["waiting_tool_count"], head["resume_deadline"], head["resumes_on"]) == (
         "dispatched", 0, None, None,

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.kernel.filled import RATE
 from tests.kernel.kit import START, TARGET, Item, Kernel, draft, turn_item
 from tests.kernel.waits import (
     TOKEN,
@@ -69,13 +70,36 @@ async def test_command_is_sent_only_after_the_commit_of_the_suspension(kernel: K
     assert (await status(kernel), await kernel.rows("turn_waiting_tools")) == ("running", [])
 
 
+@pytest.mark.proves("G-67")
+async def test_card_of_a_repeated_suspension_is_not_written_again_and_another_one_is_rejected(kernel: Kernel) -> None:
+    """The turn keeps running, because its call has a result already: its owner may repeat a request whose answer it lost."""
+    claimed = await kernel.running()
+    await reported(kernel, "turn_a", "c1")
+    old, new = ({"card_id": f"card_{name}", "kind": "tool.call", "content": {"a": name}} for name in ("old", "new"))
+    for cards in ([old], [old], [new, old, new]):
+        assert (await suspend(kernel, claimed, tool("c1"), cards=cards))["outcome"] == "resolved"
+    cards = await kernel.rows("cards", "position, card_id, content", "kind = 'tool.call'")
+    assert [(card["card_id"], card["content"]) for card in cards] == [
+        ("card_old", {"a": "old"}),
+        ("card_new", {"a": "new"}),
+    ]
+    assert (await kernel.turn("turn_a"))["card_count"] == 2
+    for wrong in ([old | {"content": 7}], [{**new, "card_id": "card_x"}, {**old, "card_id": "card_x"}]):
+        with pytest.raises(asyncpg.UniqueViolationError, match="card_exists"):
+            await suspend(kernel, claimed, tool("c1"), cards=wrong)
+
+
 @pytest.mark.proves("S14")
 async def test_token_is_stored_as_a_hash_and_removed_with_the_answer(kernel: Kernel) -> None:
-    await suspended(kernel, command("c1"), tool("c2"))
+    """Its command is deleted. That of a call which has not started under its rate limit remains, for reset_rate."""
+    waiting = [command(f"c{n}", 7200, rates=[{**RATE, "count": 1, "seconds": 3600}]) for n in (2, 3)]
+    await suspended(kernel, command("c1"), *waiting)
     assert (await wait(kernel, "turn_a", "c1"))["token_hash"] == hashlib.sha256(TOKEN.encode()).digest()
-    assert await reported(kernel, "turn_a", "c1", token=TOKEN) == "applied"
-    (row,) = await kernel.rows("outbox", "body, published_at", "kind = 'cmd'")
-    assert (row["body"], row["published_at"]) == ({"query": "c1"}, START)
+    await kernel.call("take_commands", ["search"], 9, 0)  # c1 and c2
+    for call_id in ("c1", "c2", "c3"):
+        assert await reported(kernel, "turn_a", call_id, token=TOKEN) == "applied"
+    (row,) = await kernel.rows("outbox", "call_id, body, published_at", "kind = 'cmd'")
+    assert tuple(row.values()) == ("c3", {"query": "c3"}, START)
     stored = repr(await kernel.everything())
     assert TOKEN not in stored
 
@@ -177,7 +201,7 @@ async def test_repeated_call_of_a_suspension_is_unchanged(kernel: Kernel) -> Non
     assert (await suspend(kernel, resumed, again))["outcome"] == "resolved"
     assert await wait(kernel, "turn_a", "c1") == before
     assert (await suspend(kernel, resumed, again, tool("c2")))["outcome"] == "suspended"
-    assert (await wait(kernel, "turn_a", "c1"), len(await kernel.rows("outbox"))) == (before, 1)
+    assert (await wait(kernel, "turn_a", "c1"), await kernel.rows("outbox")) == (before, [])
 
 
 @pytest.mark.proves("K15", "L0-62")

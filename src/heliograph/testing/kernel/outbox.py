@@ -89,12 +89,15 @@ def stop_open_turns(tx: Transaction, run_id: str, stops: Any) -> None:
 
 
 def acknowledge(tx: Transaction, key: str) -> Row | None:
-    """Mark the command as done, and remove its token. Returns its row; None if there is none to mark."""
+    """Delete a command, or keep it without its token: `_acknowledge`, of 62_commands.sql. Returns its row if it is deleted."""
     row = tx.tables.outbox.get(key)
     if row is None or row["published_at"] is not None:
         return None
-    body = {k: v for k, v in row["body"].items() if k != "token"} if isinstance(row["body"], dict) else row["body"]
-    tx.set(row, published_at=tx.now, body=body)
+    if row["deliveries"] == 0 and row["hidden_until"] is not None:
+        body = {k: v for k, v in row["body"].items() if k != "token"} if isinstance(row["body"], dict) else row["body"]
+        tx.set(row, published_at=tx.now, body=body)
+        return None
+    tx.delete(tx.tables.outbox, key)
     return row
 
 

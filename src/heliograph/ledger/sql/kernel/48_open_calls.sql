@@ -88,11 +88,14 @@ declare
 begin
     with card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
-        select p_project, c.item ->> 'card_id', i.box_id, i.turn_id, i.epoch, c.item ->> 'kind',
+        select p_project, c.item ->> 'card_id', c.box_id, c.turn_id, c.epoch, c.item ->> 'kind',
                heliograph._store_content(p_project, c.item -> 'content', p_bytes, p_limits.card_bytes_max, p_now), p_now
-          from unnest(p_items) i cross join lateral jsonb_array_elements(i.cards) with ordinality c (item, n)
-         order by i.turn_id, c.n
-        on conflict do nothing
+          from (select distinct on (c.item ->> 'card_id') i.turn_id, i.box_id, i.epoch, c.item, c.n
+                  from unnest(p_items) i cross join lateral jsonb_array_elements(i.cards) with ordinality c (item, n)
+                 where not exists (select from heliograph.cards x
+                                    where x.project_id = p_project and x.card_id = c.item ->> 'card_id')
+                 order by c.item ->> 'card_id', i.turn_id, c.n) c
+         order by c.turn_id, c.n
         returning agent_turn_id
     )
     select array_agg(c.agent_turn_id order by c.agent_turn_id) into v_written from card c;

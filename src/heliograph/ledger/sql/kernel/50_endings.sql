@@ -131,6 +131,10 @@ end $$;
 --           holds the heads
 create function heliograph._close_calls(p_project text, p_turns jsonb, p_now timestamptz) returns void
     language plpgsql as $$
+declare
+    v_keys text[];
+    v_stops jsonb;
+    v_taken heliograph.outbox[];
 begin
     with wait as (
         update heliograph.turn_waiting_tools w set state = 'closed', resolved_at = p_now
@@ -142,20 +146,15 @@ begin
                           and c.state = 'open' offset 0) x) found
          where w.ctid = found.at
         returning w.agent_turn_id, w.tool_call_id, w.child_turn_id, found.child_stop
-    ), acknowledged as (
-        -- by key, in order: a relay that marks these rows holds no head, so they may move or be locked
-        update heliograph.outbox o set published_at = p_now, body = heliograph._as_object(o.body) - 'token'
-          from (select c.key from heliograph.outbox c
-                 where c.project_id = p_project
-                   and c.key = any (array(select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from wait w))
-                   and heliograph._is_unpublished(c.published_at)
-                 order by c.key for update) found
-         where o.project_id = p_project and o.key = found.key returning o as command
     )
+    select array_agg('cmd:' || w.agent_turn_id || ':' || w.tool_call_id),
+           jsonb_object_agg(w.child_turn_id, w.child_stop) filter (where w.child_turn_id is not null)
+      into v_keys, v_stops from wait w;
+    v_taken := heliograph._acknowledge(p_project, v_keys, p_now);
     insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
-    select p_project, 'stop:' || w.child_turn_id, 'stop', w.child_turn_id, null, w.child_stop, p_now, p_now
-      from wait w where w.child_turn_id is not null
-    union all (select h.* from acknowledged a cross join lateral heliograph._halt_of(a.command, p_now) h
+    (select p_project, 'stop:' || s.key, 'stop', s.key, null, s.value, p_now, p_now from jsonb_each(v_stops) s
+      order by s.key collate "C")
+    union all (select h.* from unnest(v_taken) o cross join lateral heliograph._halt_of(o, p_now) h
       order by h.key)
     on conflict (project_id, key) do update  -- a stop that is in the outbox remains, unless this one is stronger
        set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null

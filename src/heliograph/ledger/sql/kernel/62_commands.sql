@@ -106,6 +106,31 @@ begin
           from jsonb_array_elements(p_tools) e));
 end $$;
 
+-- _acknowledge: delete the commands of calls that are resolved or closed, with their tokens (K18, S14). One that waits
+--   for its start under a rate limit, and that nobody took, remains as published, without its token: reset_rate reads
+--   there that its call has not started.
+--   Returns the deleted commands, by key.
+--   locks:  the commands, ascending by key (K37)
+create function heliograph._acknowledge(p_project text, p_keys text[], p_now timestamptz) returns heliograph.outbox[]
+    language plpgsql as $$
+declare
+    v_deleted heliograph.outbox[];
+begin
+    with locked as materialized (
+        select y.key, y.deliveries = 0 and y.hidden_until is not null as has_not_started from heliograph.outbox y
+         where y.project_id = p_project and heliograph._is_unpublished(y.published_at) and y.key = any (p_keys)
+         order by y.key for update
+    ), kept as (
+        update heliograph.outbox o set published_at = p_now, body = heliograph._as_object(o.body) - 'token'
+          from locked l where l.has_not_started and o.project_id = p_project and o.key = l.key
+    ), deleted as (  -- by key, because a relay may move them meanwhile
+        delete from heliograph.outbox o using locked l
+         where not l.has_not_started and o.project_id = p_project and o.key = l.key returning o as command
+    )
+    select array_agg(d.command order by (d.command).key) into v_deleted from deleted d;
+    return v_deleted;
+end $$;
+
 -- _halt_of: the row of the outbox that halts a command's work, because nobody waits for it any more; no row if the
 --   command has no `halt` in its body, or nobody has received it.
 create function heliograph._halt_of(p_command heliograph.outbox, p_now timestamptz) returns table (

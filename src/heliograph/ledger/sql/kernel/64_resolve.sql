@@ -151,19 +151,9 @@ create function heliograph._acknowledge_calls(
     p_project text, p_results heliograph.resolved_result[], p_now timestamptz
 ) returns void language plpgsql as $$
 declare
-    v_keys constant text[] := array(
-        select 'cmd:' || r.turn_id || ':' || r.call_id from unnest(p_results) r where r.kind <> 'inline' order by 1);
-    v_acknowledged text[];
+    v_taken constant heliograph.outbox[] := heliograph._acknowledge(p_project, array(
+        select 'cmd:' || r.turn_id || ':' || r.call_id from unnest(p_results) r where r.kind <> 'inline'), p_now);
 begin
-    with acknowledged as (  -- by key, because a relay may move them meanwhile
-        update heliograph.outbox o set published_at = p_now, body = heliograph._as_object(o.body) - 'token'
-          from (select y.key from heliograph.outbox y
-                 where y.project_id = p_project and heliograph._is_unpublished(y.published_at) and y.key = any (v_keys)
-                 order by y.key for update) locked
-         where o.project_id = p_project and o.key = locked.key
-        returning o.key
-    )
-    select array_agg(a.key order by a.key) into v_acknowledged from acknowledged a;
     if exists (select from unnest(p_results) r where r.continues_without) then
         insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
         (select p_project, 'stop:' || r.child_turn_id, 'stop', r.child_turn_id, null,
@@ -173,11 +163,8 @@ begin
         union all
         (select h.*
            from unnest(p_results) r
-          cross join lateral (
-                select y as command from heliograph.outbox y
-                 where y.project_id = p_project and y.key = 'cmd:' || r.turn_id || ':' || r.call_id
-                   and y.key = any (v_acknowledged) offset 0) o
-          cross join lateral heliograph._halt_of(o.command, p_now) h
+           join unnest(v_taken) o on o.agent_turn_id = r.turn_id and o.call_id = r.call_id
+          cross join lateral heliograph._halt_of(o, p_now) h
           where r.continues_without order by h.key)
         on conflict (project_id, key) do update set body = excluded.body, due_at = excluded.due_at, deliveries = 0,
            published_at = null where outbox.body ->> 'mode' <> 'force';  -- see _close_calls
