@@ -13,6 +13,7 @@ from heliograph.signals.model import Signal
 from heliograph.world.seam import World, bell_keys
 
 POLL_SECONDS = 0.5
+_PAGE_MAX = 1000  # signals
 _OUTAGE_SECONDS_MAX = 60.0
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class RunFollower:
         try:
             while True:
                 subscription.clear()
-                page = await self._retried(partial(self._reader.signals, run_id, after))
+                page = await self._retried(partial(self._reader.signals, run_id, after, _PAGE_MAX))
                 if page:
                     end = next((at for at, signal in enumerate(page, 1) if signal.name == "workflow:end"), None)
                     yield page[:end]
@@ -49,10 +50,13 @@ class RunFollower:
                         return
                     after, may_have_ended = page[-1].seq, False
                     subscription.found()
-                    continue
-                if is_over:
+                    if len(page) == _PAGE_MAX:
+                        continue
+                elif is_over:
                     return
-                is_over = may_have_ended and await self._retried(partial(self._is_over, run_id))
+                else:
+                    is_over = may_have_ended and await self._retried(partial(self._is_over, run_id))
+                # later signals ring: a further read would find nothing, while this process may run the turns
                 if not is_over and not await subscription.wait(POLL_SECONDS):
                     may_have_ended = True  # no ring: the run may have ended without a workflow:end
         finally:

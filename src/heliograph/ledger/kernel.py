@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from heliograph.ledger.decoding import decode, decode_row
@@ -205,3 +206,9 @@ _FUNCTIONS = (
     KernelFunction("doctor", ("text", "boolean"), takes_now=False),
 )
 KERNEL: dict[str, KernelFunction] = {function.name: function for function in _FUNCTIONS}
+
+
+@cache
+def statement_of(function: str) -> str:
+    """Return the statement that calls a function, with the clock of the database."""
+    return KERNEL[function].statement()

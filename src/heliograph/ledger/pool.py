@@ -15,7 +15,8 @@ import msgspec
 
 from heliograph.config import CLOSE_SECONDS
 from heliograph.errors import HeliographError, InvalidInput, KernelRejected, NotFound, SetupError, StoreUnavailable
-from heliograph.ledger.kernel import KERNEL
+from heliograph.ledger.kept_connections import KeptConnections
+from heliograph.ledger.kernel import KERNEL, statement_of
 from heliograph.ledger.sqlstates import REJECTIONS
 from heliograph.redaction import is_clean, keep_url_out, redacted
 
@@ -40,7 +41,8 @@ class Database:
         self, pool: asyncpg.Pool[Any], url: str, settings: dict[str, str] | None = None, *, reads_only: bool = False
     ):
         self._pool = pool
-        self._runs: Any = _ReadOnly(pool) if reads_only else pool
+        self._kept = KeptConnections(pool)
+        self._runs: Any = _ReadOnly(pool) if reads_only else self._kept
         self.url = url
         self.settings = settings or {}  # session settings of every connection
         self._closing_seconds = 0.0
@@ -74,7 +76,7 @@ class Database:
         """Call one kernel function in a transaction of its own. args: see `kernel.KERNEL`. Raises the errors of `explain`."""
         definition = KERNEL[function]
         try:
-            rows = await self._runs.fetch(definition.statement(), *definition.values(args, encoded))
+            rows = await self._runs.fetch(statement_of(function), *definition.values(args, encoded))
         except Exception as error:
             raise explain(error, f"heliograph.{function}") from error
         return definition.read(rows)
@@ -88,7 +90,7 @@ class Database:
 
     async def acquire(self) -> Any:
         """Take a connection of the driver from the pool; return it with `release`."""
-        return await self._pool.acquire()
+        return await self._kept.acquire()
 
     async def release(self, connection: Any) -> None:
         await self._pool.release(connection)
@@ -99,6 +101,7 @@ class Database:
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Close all connections; terminate those that do not respond within `seconds`, less the time that `closing` has measured."""
+        await self._kept.close()
         await close_pool(self._pool, max(seconds - self._closing_seconds, 0.0))
 
     @contextmanager
