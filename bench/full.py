@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from heliograph import Heliograph
 from heliograph.config import Settings
 from heliograph.recording.options import RecordingOptions
 from heliograph.runtime import Runtime, open_runtime
+from heliograph.signals.model import Signal
+from heliograph.world.signal_bells import UNKNOWN_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent
 STOP_SECONDS = 20.0
@@ -88,6 +90,32 @@ class Runs:
         return await self.count_ended(keys)
 
 
+class FollowedRuns(Runs):
+    """Heliograph in a process that also executes the runs: it follows the log of each run that it waits for, as an application does."""
+
+    def __init__(self, runtime: Runtime, watch: asyncpg.Connection, url: str):
+        super().__init__(runtime, watch, url)
+        self._logs: dict[str, AsyncGenerator[Signal, None]] = {}
+
+    async def count_ended(self, keys: Sequence[str]) -> int:
+        for key in keys:
+            await self._until(key, "workflow:end")
+            await self._logs.pop(key).aclose()
+        return len(keys)
+
+    async def count_suspended(self, keys: Sequence[str]) -> int:
+        for key in keys:
+            self._turns[key] = await self._until(key, "tool:call") or ""
+        return len(keys)
+
+    async def _until(self, key: str, name: str) -> str | None:
+        """Wait for a signal of a run; return its turn."""
+        async for signal in self._logs.setdefault(key, self.runtime.follow(key)):
+            if signal.name == name:
+                return signal.turn_id
+        raise RuntimeError(f"the log of {key} has no further {name}")
+
+
 async def measure_heliograph(
     work: str,
     place: Place,
@@ -100,11 +128,17 @@ async def measure_heliograph(
     has_worker: bool = False,
 ) -> Sample:
     """Measure one work. existing: the URL of the database, instead of an empty one. is_single: one item at a time, for its latency.
-    by_relation: divide the log by relation. has_worker: the process that starts the runs executes them, too."""
+    by_relation: divide the log by relation. has_worker: the process that starts the runs executes them, too, and has run long enough to know which other
+    processes follow."""
     load = (SINGLE if is_single else MANY)[work]
     if has_worker:
-        async with place.database(existing=existing) as url, opened(url) as runs, own_worker(runs.runtime):
+        async with (
+            place.database(existing=existing) as url,
+            opened(url, FollowedRuns) as runs,
+            own_worker(runs.runtime),
+        ):
             await warm_up(runs, work, callers)
+            await asyncio.sleep(UNKNOWN_SECONDS)
             return await place.measure(lambda: load(runs, callers, seconds))
     async with place.database(existing=existing) as url, worker(url), opened(url) as runs:
         await warm_up(runs, work, callers)
@@ -136,11 +170,11 @@ async def run_one(url: str) -> str:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Runs]:
+async def opened(url: str, kind: type[Runs] = Runs) -> AsyncIterator[Runs]:
     watch = await asyncpg.connect(url, server_settings=WATCH)
     try:
         async with open_runtime(Settings(url)) as runtime:
-            yield Runs(runtime, watch, url)
+            yield kind(runtime, watch, url)
     finally:
         await watch.close()
 

@@ -192,6 +192,18 @@ async def test_round_trips_and_statements_are_counted_by_side_without_those_that
 
 
 @pytest.mark.more
+@pytest.mark.parametrize("work", "AB")
+async def test_process_with_a_worker_of_its_own_follows_the_logs_of_its_runs(work: str, place: Place) -> None:
+    """Instead of a poll for their end, so that the figures of that line are those of the product."""
+    [line] = [line for line in contenders() if line.name == f"{HELIOGRAPH}, own worker" and line.work == work]
+    [(measure, callers)] = line.loads.values()
+    counting = CountingPlace(place)
+    await measure(counting, callers, 0.1)
+    found = counting.found
+    assert sum(count for (_, name), count in found.by_statement.items() if name == "read_log") >= found.items
+
+
+@pytest.mark.more
 async def test_each_kernel_call_has_a_cost(place: Place) -> None:
     costs = await measure_calls(place, 1, (1, 2))
     assert list(costs) == list(CALLS)
