@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import asyncpg
@@ -184,6 +185,9 @@ async def test_turn_beyond_its_deferral_limit_fails(kernel: Kernel) -> None:
     await limit(kernel, deferrals_max=1)
     assert (await defer(kernel, await kernel.running(), 0))["outcome"] == "deferred"
     assert (await defer(kernel, await kernel.claim_one(), 0))["outcome"] == "exhausted"
+    card = await kernel.row("cards", "card_id", "card:turn_a:end")
+    [name] = set(re.findall(r"helio db limits (\w+)=NUMBER", str(card["content"])))
+    await limit(kernel, **{name: 2})  # a limit that exists
 
 
 # ── Sizes ─────────────────────────────────────────────────────────────────────────────────────

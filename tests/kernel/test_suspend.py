@@ -78,8 +78,8 @@ async def test_card_of_a_repeated_suspension_is_not_written_again_and_another_on
     old, new = ({"card_id": f"card_{name}", "kind": "tool.call", "content": {"a": name}} for name in ("old", "new"))
     for cards in ([old], [old], [new, old, new]):
         assert (await suspend(kernel, claimed, tool("c1"), cards=cards))["outcome"] == "resolved"
-    cards = await kernel.rows("cards", "position, card_id, content", "kind = 'tool.call'")
-    assert [(card["card_id"], card["content"]) for card in cards] == [
+    written = await kernel.rows("cards", "position, card_id, content", "kind = 'tool.call'")
+    assert [(card["card_id"], card["content"]) for card in written] == [
         ("card_old", {"a": "old"}),
         ("card_new", {"a": "new"}),
     ]

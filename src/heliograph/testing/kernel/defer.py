@@ -45,7 +45,7 @@ def _defer(tx: Transaction, item: Any, deferrals_max: int, woken: list[str]) -> 
     most, reason = deferrals_max if own is None else own, get_text(item, "reason")
     reason = None if reason is None else reason[:1000]
     if turn["defer_count"] >= most and "defer_uncapped" not in tx.bugs:
-        limit = "the limit with helio db limits defers_max=NUMBER" if own is None else "the retries of the agent"
+        limit = "the limit with helio db limits deferrals_max=NUMBER" if own is None else "the retries of the agent"
         message = (f"the turn would be deferred {turn['defer_count'] + 1} times; at most {most} are allowed: remove the cause, or "
                    f"raise {limit}. The last reason: {reason or ''}")  # fmt: skip
         is_untrusted = get_text(item, "trust") == "untrusted"

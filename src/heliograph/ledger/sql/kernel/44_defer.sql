@@ -127,7 +127,7 @@ begin
         p_project, p_turn.turn_id, 'failed', 'RESOURCE_EXHAUSTED',
         format('the turn would be deferred %s times; at most %s are allowed: remove the cause, or raise %s. '
                'The last reason: %s', p_turn.defer_count + 1, coalesce(p_own_max, p_project_max),
-               case when p_own_max is null then 'the limit with helio db limits defers_max=NUMBER'
+               case when p_own_max is null then 'the limit with helio db limits deferrals_max=NUMBER'
                     else 'the retries of the agent' end, left(p_reason, 1000)),
         p_now, p_is_untrusted => coalesce(p_trust = 'untrusted', false));
 end $$;
