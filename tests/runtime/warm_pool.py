@@ -44,6 +44,7 @@ class WarmPool:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(runtime, "open_database", lent)
                 opened = await stack.enter_async_context(open_runtime(settings))
+            stack.push_async_callback(database._kept.close)  # which would keep them from the next runtime
             yield opened
 
     async def _show(self, project: str) -> None:
