@@ -10,6 +10,7 @@ import pytest
 
 from heliograph.ledger import kept_connections
 from heliograph.ledger.kept_connections import KEPT_MAX, KeptConnections
+from heliograph.ledger.pool import Database
 
 
 class Connection:
@@ -51,7 +52,15 @@ class Pool:
         if connection.state == "lost":
             return
         self.done.append("release")
+        if connection.state == "silent":
+            await asyncio.Event().wait()
         self._free.put_nowait(connection)
+
+    async def close(self) -> None:
+        self.done.append("close")
+
+    def terminate(self) -> None:
+        self.done.append("terminate")
 
 
 def opened(size: int) -> tuple[Pool, KeptConnections]:
@@ -139,3 +148,14 @@ async def test_statement_that_ends_after_the_close_keeps_nothing() -> None:
     pool.made[0].may_end.set()
     await late
     assert pool.done == ["acquire", "release"]
+
+
+async def test_kept_connection_that_does_not_respond_is_terminated_by_the_close() -> None:
+    """silent: the pool closes it as it returns, because it has run many statements, and the server does not respond."""
+    pool: Any = Pool(1)
+    database = Database(pool, "postgresql:///silent")
+    await database.fetch("a")
+    pool.made[0].state = "silent"
+    async with asyncio.timeout(10):
+        await database.close(0.0)
+    assert pool.done == ["acquire", "release", "terminate"]

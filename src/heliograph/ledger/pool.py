@@ -101,8 +101,7 @@ class Database:
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Close all connections; terminate those that do not respond within `seconds`, less the time that `closing` has measured."""
-        await self._kept.close()
-        await close_pool(self._pool, max(seconds - self._closing_seconds, 0.0))
+        await close_pool(self._pool, max(seconds - self._closing_seconds, 0.0), self._kept)
 
     @contextmanager
     def closing(self) -> Iterator[None]:
@@ -125,10 +124,12 @@ class _ReadOnly:
             return list(await connection.fetch(query, *args))
 
 
-async def close_pool(pool: asyncpg.Pool[Any], seconds: float) -> None:
-    """Close the connections of a pool; terminate those that do not respond within `seconds`."""
+async def close_pool(pool: asyncpg.Pool[Any], seconds: float, kept: KeptConnections | None = None) -> None:
+    """Close the connections of a pool, after the return of those that are kept; terminate those that do not respond within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
+            if kept is not None:
+                await kept.close()  # the pool closes a connection that has run many statements as it returns
             await pool.close()
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
         pool.terminate()
