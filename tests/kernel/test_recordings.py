@@ -119,6 +119,7 @@ async def test_start_of_a_recorded_run_takes_the_short_check(kernel: Kernel, rec
     assert bool(await kernel.connection.fetchval(query, run)) is is_usual
 
 
+@pytest.mark.more  # sends two recordings of the largest size
 async def test_recording_of_one_commit_is_bounded(kernel: Kernel) -> None:
     claimed = await owned(kernel)
     with pytest.raises(asyncpg.InvalidParameterValueError, match=f"has {BYTES_MAX + 1} bytes; at most {BYTES_MAX} are"):

@@ -276,7 +276,7 @@ async def serving_until_cancelled(rig: Rig, pruned: asyncio.Event) -> AsyncItera
             await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.parametrize("where", ["take_callbacks", "send"])
+@pytest.mark.parametrize("where", ["take", "send"])
 async def test_callback_taken_by_a_stopped_worker_is_sent_by_the_next_at_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -286,11 +286,11 @@ async def test_callback_taken_by_a_stopped_worker_is_sent_by_the_next_at_once(
         await rig.run(application(), {}, callback_url=hook.url)
         allow(rig, hook)
         services = rig.runtime.worker(application().workflow).projects[0]
-        owner = services.ledger if where == "take_callbacks" else services.callbacks
+        owner = services.ledger.callbacks if where == "take" else services.callbacks
         real = getattr(owner, where)
 
         async def done_and_not_answered(*args: Any, **options: Any) -> Any:
-            answer = await real(*args, **options) if where == "take_callbacks" else None
+            answer = await real(*args, **options) if where == "take" else None
             came.set()
             await stays.wait()
             return answer
@@ -309,7 +309,7 @@ async def test_callback_taken_by_a_stopped_worker_is_sent_by_the_next_at_once(
         assert len(hook.requests) == 1
 
 
-@pytest.mark.parametrize("where", ["send", "record_callbacks"])
+@pytest.mark.parametrize("where", ["send", "record"])
 async def test_callback_sent_by_a_stopped_worker_is_not_sent_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -320,13 +320,13 @@ async def test_callback_sent_by_a_stopped_worker_is_not_sent_again(
             await rig.run(application(), {}, callback_url=hook.url)
         allow(rig, hook)
         services = rig.runtime.worker(application().workflow).projects[0]
-        owner = services.ledger if where == "record_callbacks" else services.callbacks
+        owner = services.ledger.callbacks if where == "record" else services.callbacks
         real, begun = getattr(owner, where), list[Any]()
 
         async def first_only(*args: Any, **options: Any) -> Any:
             """One message arrives and the other hangs; or both have, and the record hangs until it is made again."""
             begun.append(args)
-            if len(begun) == (1 if where == "record_callbacks" else 2):
+            if len(begun) == (1 if where == "record" else 2):
                 came.set()
                 await asyncio.Event().wait()
             answer = await real(*args)

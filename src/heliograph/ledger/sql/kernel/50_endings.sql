@@ -147,7 +147,7 @@ begin
          where w.ctid = found.at
         returning w.agent_turn_id, w.tool_call_id, w.child_turn_id, found.child_stop
     )
-    select array_agg('cmd:' || w.agent_turn_id || ':' || w.tool_call_id),
+    select array_agg('cmd:' || w.agent_turn_id || ':' || w.tool_call_id order by w.agent_turn_id, w.tool_call_id),
            jsonb_object_agg(w.child_turn_id, w.child_stop) filter (where w.child_turn_id is not null)
       into v_keys, v_stops from wait w;
     v_taken := heliograph._acknowledge(p_project, v_keys, p_now);
