@@ -121,7 +121,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "child_not_reported": (("and x.parent_turn_id is not null offset 0) t;", "and false offset 0) t;"),),
     "no_fail_fast": (("if v_result.status is distinct from 'success' then", "if false then"),),
-    "children_run_on": (("from wait w where w.child_turn_id is not null", "from wait w where false"),),
+    "children_run_on": (("filter (where w.child_turn_id is not null)", "filter (where false)"),),
     "children_forced": (("'mode', 'graceful', 'grace_seconds', extract(", "'mode', 'force', 'grace_seconds', extract("),),
     "force_softened": (("and excluded.body ->> 'mode' = 'force' and outbox.body ->> 'mode' <> 'force'",
                         "and (excluded.body ->> 'mode' <> 'force' or outbox.body ->> 'mode' <> 'force')"),),
