@@ -220,5 +220,5 @@ _TARGETS: tuple[Callable[[Kept], Iterator[Target]], ...] = (_rates, _latencies, 
 
 
 def _number(value: float) -> str:
-    """Three digits or whole numbers: `0.49`, `3.5`, `13`, `6,356`."""
+    """Two significant digits below 1, two decimals below 10, else a whole number: `0.048`, `3.53`, `13`, `6,356`."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.2g}" if value < 1 else f"{value:.2f}"
