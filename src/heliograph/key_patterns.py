@@ -33,7 +33,7 @@ _KEYS = (
     r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}"  # Google
     r")"
 )
-# The block of a private key: where it begins, and the rest of it at the start of what follows. Two headers of an encrypted key have `-`:
+# The block of a private key: its first line, and what belongs to it at the start of the text after this line. Two headers of an encrypted key have `-`:
 # `Proc-Type: 4,ENCRYPTED` and `DEK-Info: AES-128-CBC,…`.
 _BLOCK_START = r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
 _BLOCK_BODY = r"\A[^-]*+(?:-(?:Type|Info):[A-Z0-9, -]*+[^-]*+)*+"
@@ -158,7 +158,7 @@ def _may_have_keys(text: Any, hints: tuple[Any, ...]) -> bool:
 def _text_without_keys(text: str) -> str:
     if (len(text) < _LENGTH_MIN and _URL_START not in text) or not _may_have_keys(text, _HINTS):
         return text
-    # What follows the start of a block has its keys replaced first: a block without an end ends at a sign that keys have, too.
+    # Keys after the start of a block are replaced first: a block without an end ends at a `-`, which may be inside such a key.
     before, *others = re.split(_BLOCK_START, text)
     rests = (re.sub(_BLOCK_REST, "", _without_short_keys(other)) for other in others)
     return STARS.join((_without_short_keys(before), *rests))

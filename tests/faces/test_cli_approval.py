@@ -120,8 +120,8 @@ def test_open_human_tasks_are_listed_with_the_commands_that_answer_them(shell: S
         "planner, since DATE, no deadline",
         "helio approval answer turn_ID c5 TEXT",
     ]
-    shown = shell.helio("run", "show", "trip").stdout
-    assert shown.endswith("next: answer the 4 questions above; helio approval list --run trip lists all\n")
+    printed = shell.helio("run", "show", "trip").stdout
+    assert printed.endswith("next: answer the 4 questions above; helio approval list --run trip lists all\n")
     waiting = tasks(shell)
     assert [(t["call_id"], t["kind"], t["arguments"], t["may_edit"], t["options"]) for t in waiting.values()] == [
         ("c2", "decision", {"price": 9}, True, []), ("c3", "answer", None, False, []),
@@ -180,8 +180,8 @@ def test_run_shows_the_question_and_the_command_that_answers_it_on_a_terminal(sh
 @pytest.mark.more
 def test_run_as_json_shows_the_question_on_stderr(shell: Shell, started: list[Running]) -> None:
     running = run(shell, started, "till", "asks", 1)
-    shown = shell.helio("run", "show", "asks").stdout
-    assert shown.endswith("next: answer the question above; helio approval list --run asks lists it\n")
+    printed = shell.helio("run", "show", "asks").stdout
+    assert printed.endswith("next: answer the question above; helio approval list --run asks lists it\n")
     (task,) = shell.rows("approval", "list")
     watching = shell.start("run", "desk.py:till", "--run-id", "asks", "--no-worker", "--json")
     started.append(watching)

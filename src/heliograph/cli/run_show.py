@@ -151,7 +151,7 @@ def _described(facts: _Facts) -> dict[str, str | None]:
 
 
 def _status(facts: _Facts) -> str:
-    """The status of the run and its outcome, to which a stopped turn makes no difference: so the turns that were stopped follow."""
+    """The status and the outcome of the run, then the number of stopped turns: these do not change the outcome."""
     run = facts.run
     status = run.status if run.outcome is None else f"{run.status}, {run.outcome}"
     stopped = sum(turn.outcome == "canceled" for turn in facts.turns)

@@ -67,7 +67,7 @@ class Ledger:
         self._reports = Coalescer(world, "report", self._report)
 
     async def start_run(self, run: dict[str, Any]) -> dict[str, Any]:
-        """Start a run (31_start.sql)."""
+        """Start a run (31_start.sql); return its answer."""
         return await self._starts.call(run)
 
     async def enqueue(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

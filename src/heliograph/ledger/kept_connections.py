@@ -16,7 +16,7 @@ KEPT_SECONDS = 60.0
 
 
 class KeptConnections:
-    """Runs statements on the connections of a pool."""
+    """Run statements on the connections of a pool, and keep up to `KEPT_MAX` of them for the next statements."""
 
     def __init__(self, pool: asyncpg.Pool[Any]):
         self._pool = pool
@@ -41,7 +41,7 @@ class KeptConnections:
         return rows
 
     async def acquire(self) -> Any:
-        """Take a connection, which may be used in any way. Return it to the pool."""
+        """Take a kept connection, or one of the pool. The caller may use it in any way, and returns it to the pool."""
         while self._kept:
             connection = self._kept.pop()
             if _is_open(connection):

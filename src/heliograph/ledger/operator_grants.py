@@ -47,7 +47,7 @@ async def read_grants(connection: Any) -> Sequence[Any]:
 async def grant_again(connection: Any, grants: Sequence[Any]) -> None:
     """Grant these rights on the new views and functions.
 
-    Raises Conflict (`schema_in_use`) if an object no longer exists: a right on another one is a decision of the operator.
+    Raises Conflict (`schema_in_use`) if an object no longer exists: the operator decides about rights on another one.
     """
     present = {row["name"] for row in await connection.fetch(_REPLACED)} if grants else set()
     if lost := sorted(

@@ -89,7 +89,7 @@ class Database:
             raise explain(error, "a query") from error
 
     async def acquire(self) -> Any:
-        """Take a connection of the driver from the pool; return it with `release`."""
+        """Take a connection of the driver; return it with `release`."""
         return await self._kept.acquire()
 
     async def release(self, connection: Any) -> None:

@@ -89,7 +89,7 @@ def stop_open_turns(tx: Transaction, run_id: str, stops: Any) -> None:
 
 
 def acknowledge(tx: Transaction, key: str) -> Row | None:
-    """Delete a command, or keep it without its token: `_acknowledge`, of 62_commands.sql. Returns its row if it is deleted."""
+    """Delete a command, or keep it as published without its token, like `_acknowledge` (62_commands.sql). Returns the deleted row."""
     row = tx.tables.outbox.get(key)
     if row is None or row["published_at"] is not None:
         return None
