@@ -34,8 +34,14 @@ def test_application_of_a_template_runs(tmp_path: Path, database_url: str, kind:
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"), [("Refund 25.50 EUR to Ada", "The result: refunded 25.5 EUR to Ada"), ("Refund Ada", "The request names no amount.")]
-)  # fmt: skip
+    ("text", "answer"),
+    [
+        ("Refund 25.50 EUR to Ada", "The result: refunded 25.5 EUR to Ada"),
+        ("Refund Ada", "The request names no amount like 250 or 250.50."),
+        ("Refund 1,000 EUR to Ada", "The request names no amount like 250 or 250.50."),
+        ("Refund 50,25 EUR to Ada", "The request names no amount like 250 or 250.50."),
+    ],
+)
 def test_template_with_a_tool_reads_the_amount_of_the_request(
     tmp_path: Path, database_url: str, text: str, answer: str
 ) -> None:

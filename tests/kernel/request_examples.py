@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import asyncpg
@@ -72,6 +73,16 @@ def requests(claimed: Item) -> dict[str, Item]:
         "deregister": {"worker": "w"},
         "record_positions": {"name": "s", "subscriber": "w", "run_id": "run_a", "position": 1},
     }  # fmt: skip
+
+
+def with_value(item: Item, path: tuple[Any, ...], value: Any) -> Item:
+    """A copy of a request with another value at a path of keys and indexes."""
+    changed = deepcopy(item)
+    place: Any = changed
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return changed
 
 
 async def rejection(kernel: Kernel, function: str, item: Any) -> tuple[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any
 
 import asyncpg
@@ -20,8 +19,8 @@ from heliograph.request_items import CardItem, SignalItem
 from heliograph.requests import REQUESTS
 from heliograph.testing.kernel.in_memory import POSTGRES_ONLY, InMemoryKernel
 from heliograph.testing.kernel.keys import STRINGS, shape_of
-from tests.kernel.kit import START, TARGET, Item, Kernel, draft, turn_item
-from tests.kernel.request_examples import CARD, CODES, MORE, answers_of, rejection, requests
+from tests.kernel.kit import START, TARGET, Kernel, draft, turn_item
+from tests.kernel.request_examples import CARD, CODES, MORE, answers_of, rejection, requests, with_value
 from tests.logins import connected, login
 
 FREE = {
@@ -52,15 +51,6 @@ def declarations(kind: Any) -> Iterator[Any]:
             yield from declarations(inner)
 
 
-def with_key(item: Item, path: tuple[str | int, ...], key: str) -> Item:
-    changed = deepcopy(item)
-    place: Any = changed
-    for step in path:
-        place = place[step]
-    place[key] = 1
-    return changed
-
-
 async def taking_json(kernel: Kernel) -> set[str]:
     rows = await kernel.connection.fetch(
         "select proname from pg_proc where pronamespace = 'heliograph'::regnamespace and proname !~ '^_'"
@@ -84,7 +74,7 @@ async def test_unknown_key_of_any_object_is_rejected_by_name_and_nothing_is_writ
     found = list(objects(REQUESTS[function], item))
     assert {kind for _, kind in found} == set(declarations(REQUESTS[function]))
     for path, kind in found:
-        code, text = await rejection(kernel, function, with_key(item, path, "naem"))
+        code, text = await rejection(kernel, function, with_value(item, (*path, "naem"), 1))
         assert code in CODES, (function, path, code, text)
         assert 'unknown key "naem"; its keys are ' in text
         assert set(text.partition("its keys are ")[2].split(", ")) == shape_of(kind).keys(), (function, path)
@@ -110,7 +100,7 @@ async def test_in_memory_kernel_rejects_the_same_keys(kernel: Kernel, function: 
             continue
         if kind is SignalItem and function == "suspend":
             continue
-        given = ("p", [with_key(item, path, "naem")], *MORE.get(function, []))
+        given = ("p", [with_value(item, (*path, "naem"), 1)], *MORE.get(function, []))
         try:
             [answer] = answers_of(function, InMemoryKernel().call(function, given, START))
         except KernelRejected as error:

@@ -9,7 +9,7 @@ import pytest
 from heliograph.errors import KernelRejected
 from heliograph.testing.kernel.in_memory import POSTGRES_ONLY, InMemoryKernel
 from tests.kernel.kit import START, Kernel, message
-from tests.kernel.request_examples import CODES, MORE, rejection, requests
+from tests.kernel.request_examples import CODES, MORE, rejection, requests, with_value
 
 STRICT_BY_VALUE = {
     "budget of a message": ("enqueue", ("budget",), {"tokns": 1}),
@@ -26,11 +26,7 @@ STRICT_BY_VALUE = {
 @pytest.mark.parametrize("name", STRICT_BY_VALUE)
 async def test_misspelt_amounts_and_fields_are_rejected(kernel: Kernel, name: str) -> None:
     claimed, (function, path, value) = await kernel.running(), STRICT_BY_VALUE[name]
-    item = requests(claimed)[function]
-    place: Any = item
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
+    item = with_value(requests(claimed)[function], path, value)
     code, _ = await rejection(kernel, function, item)
     assert code == "22023"
 
@@ -114,11 +110,7 @@ async def test_key_of_another_type_is_rejected_instead_of_being_ignored(kernel: 
     claimed, (function, path, values) = await kernel.running(), STRICT_BY_TYPE[name]
     before = await kernel.everything()
     for value in values:
-        item = requests(claimed)[function]
-        place: Any = item
-        for step in path[:-1]:
-            place = place[step]
-        place[path[-1]] = value
+        item = with_value(requests(claimed)[function], path, value)
         code, text = await rejection(kernel, function, item)
         assert code in CODES, (value, code, text)
         assert str(path[-1]) in text
