@@ -19,7 +19,8 @@ import pytest
 from heliograph import Signal
 from heliograph.config import Settings
 from heliograph.ids import trace_id_of
-from heliograph.ledger.kernel import KernelFunction
+from heliograph.ledger import pool
+from heliograph.ledger.kernel import KERNEL
 from heliograph.runtime import Runtime, open_runtime
 from heliograph.telemetry.otel_export import SpanExport
 from heliograph.telemetry.otel_formats import Formats
@@ -133,10 +134,10 @@ async def test_one_trace_covers_kill_9_an_approval_on_the_next_day_a_child_and_o
 
 def move_clocks(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> None:
     """Let the next day begin: for this process, and for the kernel, which receives the time as an argument."""
-    real, statement = runtime.world.now, KernelFunction.statement
+    real = runtime.world.now
     monkeypatch.setattr(runtime.world, "now", lambda: real() + DAY)
     monkeypatch.setattr(
-        KernelFunction, "statement", lambda self: statement(self, "clock_timestamp() + interval '1 day'")
+        pool, "statement_of", lambda function: KERNEL[function].statement("clock_timestamp() + interval '1 day'")
     )
 
 

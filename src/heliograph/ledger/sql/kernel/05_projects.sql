@@ -18,15 +18,15 @@
 --   project, too. Few functions read it again.
 --
 -- What the first word of a private name promises:
--- * `_wrong_x`: null, or a message about x. `_is_usual_x` accepts most x in one short expression, and `_x_problem`
+-- * _wrong_x: null, or a message about x. _is_usual_x accepts most x in one short expression, and _x_problem
 --   looks at the others (decision 0118).
--- * `_check_x`: raises an error for an invalid x, mostly 22023. `_check_options` and `_check_turns` also create
+-- * _check_x: raises an error for an invalid x, mostly 22023. `_check_options` and `_check_turns` also create
 --   budgets.
--- * `_reject_x`: null, or the answer of an item that is not carried out, mostly 'rejected' with a code. _reject_waits,
+-- * _reject_x: null, or the answer of an item that is not carried out, mostly 'rejected' with a code. _reject_waits,
 --   _reject_circuit and _reject_rate are never null: their callers have compared the limit.
--- * `_read_x` finds what decides about items, with the rows that they change; `_judge_x` decides, too. `head_at`,
+-- * _read_x finds what decides about items, with the rows that they change; _judge_x decides, too. `head_at`,
 --   `turn_at`, `run_at`, `lease_at` and `wait_at` are such rows, by their ctid.
--- * `_lock_x` takes locks. `_sweep_x` handles one candidate of a sweep. `_prune_x` is a part of prune.
+-- * _lock_x takes locks. _sweep_x handles one candidate of a sweep. _prune_x is a part of prune.
 
 -- Projects: every public function enters one before anything else. Row security compares rows with it
 --   (96_roles.sql).
