@@ -36,12 +36,11 @@ class Target(NamedTuple):
 
     @property
     def is_met(self) -> bool:
-        """Whether the figure, as it is printed, reaches the target."""
-        value = float(_number(self.value).replace(",", ""))
+        """Whether the figure, before it is rounded, reaches the target."""
         return not (
-            (self.least is not None and value < self.least)
-            or (self.most is not None and value > self.most)
-            or (self.below is not None and value >= self.below)
+            (self.least is not None and self.value < self.least)
+            or (self.most is not None and self.value > self.most)
+            or (self.below is not None and self.value >= self.below)
         )
 
     def line(self) -> str:
@@ -220,5 +219,5 @@ _TARGETS: tuple[Callable[[Kept], Iterator[Target]], ...] = (_rates, _latencies, 
 
 
 def _number(value: float) -> str:
-    """Two significant digits below 1, two decimals below 10, else a whole number: `0.048`, `3.53`, `13`, `6,356`."""
-    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.2g}" if value < 1 else f"{value:.2f}"
+    """Three decimals below 0.1, two below 10, else a whole number: `0.048`, `0.60`, `3.53`, `13`, `6,356`."""
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.{3 if value < 0.1 else 2}f}"

@@ -33,11 +33,18 @@ _KEYS = (
     r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}"  # Google
     r")"
 )
-# The block of a private key: its first line, and what belongs to it at the start of the text after this line. Two headers of an encrypted key have `-`:
-# `Proc-Type: 4,ENCRYPTED` and `DEK-Info: AES-128-CBC,…`.
-_BLOCK_START = r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
-_BLOCK_BODY = r"\A[^-]*+(?:-(?:Type|Info):[A-Z0-9, -]*+[^-]*+)*+"
-_BLOCK_REST = rf"{_BLOCK_BODY}(?:-----END [A-Z ]*PRIVATE KEY-----)?"
+# The block of a private key: its first line, and what belongs to it at the start of the text after this line. A `-` ends a block, because text may
+# follow one without an end, except in its headers and where it begins a line that may be a part of the key: in a diff or a list each line begins so.
+_BLOCK_START = r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----"
+_BLOCK_BODY = (
+    r"\A(?:[^-\n]++"
+    r"|\n[ \t>]*-[ \t]*(?=[A-Za-z0-9+/=*]*[ \t\r]*(?:\n|\Z)|(?:Proc-Type|DEK-Info):|-----END )"
+    r"|\n[ \t>+-]*(?:Version|Comment|MessageID|Hash|Charset):[^\n]*+"  # OpenPGP
+    r"|\n"
+    r"|-(?:Type|Info):[A-Z0-9, -]*+"  # Proc-Type: 4,ENCRYPTED and DEK-Info: AES-128-CBC,…
+    r")*+"
+)
+_BLOCK_REST = rf"{_BLOCK_BODY}(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----)?"
 # A JWT: its first part, and the others if they follow. A first part without the others is passed as a whole, because a search from each
 # `eyJ` in it is quadratic: they all end where the first one does.
 _JWT = r"eyJ[A-Za-z0-9_-]{10,}(\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})?"

@@ -87,7 +87,7 @@ async def test_upgrade_names_the_rights_on_what_it_no_longer_has_and_changes_not
     statements, name = LOST[kind]
     await connection.execute(f"{statements.format(role=role)}; {OLDER}")
     before, rights = await objects(connection), await connection.fetch(RIGHTS)
-    with pytest.raises(Conflict, match=f"drop the grants of {role} on {name}. Drop what") as raised:
+    with pytest.raises(Conflict, match=f"drop the grants of {role} on {name}. Drop the objects and revoke") as raised:
         await install(connection)
     assert raised.value.code == "schema_in_use"
     assert await objects(connection) == before

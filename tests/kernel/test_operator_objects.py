@@ -90,7 +90,7 @@ async def test_migration_of_columns_names_what_an_operator_has_created(
     await install_before(MOVED, connection, monkeypatch)
     statement, message = CREATED[kind]
     await connection.execute(statement)
-    with pytest.raises(Conflict, match=f"{message}.*run helio db install, then create it again") as raised:
+    with pytest.raises(Conflict, match=f"{message}.*run helio db install, then create them again") as raised:
         await install(connection)
     assert raised.value.code == "schema_in_use"
     assert (await read_state(connection)).installed < MOVED
@@ -105,7 +105,8 @@ async def test_migration_that_drops_names_what_an_operator_has_created(
     await install_before(version, connection, monkeypatch)
     await connection.execute(statement)
     with pytest.raises(
-        Conflict, match=f"migration {version:04d} would drop {message}. Drop what your programs have created"
+        Conflict,
+        match=f"migration {version:04d} would drop {message}. Drop the objects and revoke the grants of your programs",
     ) as raised:
         await install(connection)
     assert raised.value.code == "schema_in_use"
@@ -160,7 +161,7 @@ async def test_upgrade_names_what_depends_on_a_view_or_function_and_drops_nothin
     await connection.execute(statement)
     await connection.execute("update heliograph.kernel_version set checksum = 'an older kernel'")
     before = await objects(connection)
-    with pytest.raises(Conflict, match=f"{message}.*run helio db install, then create it again") as raised:
+    with pytest.raises(Conflict, match=f"{message}.*run helio db install, then create them again") as raised:
         await install(connection)
     assert raised.value.code == "schema_in_use"
     assert await objects(connection) == before

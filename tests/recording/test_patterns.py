@@ -24,6 +24,10 @@ KEYS = [
     f"Bearer {KEY}", "Basic dXNlcjpwYXNzd29yZA==", "bearer abcdefghijklmnopqrstuvwxyz", "amqp://ann:a-password@host/queue",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----END RSA PRIVATE KEY-----",
     "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: DES-EDE3-CBC,00FF\n\nMIIEowIBAAKCAQEA\n-----END RSA PRIVATE KEY-----", JWT, f"eyJ-{JWT}",
+    "------BEGIN PRIVATE KEY-----\n-MIIEowIBAAKCAQEA\n-AB==\n------END PRIVATE KEY-----",
+    "-  -----BEGIN RSA PRIVATE KEY-----\n-  Proc-Type: 4,ENCRYPTED\n-  DEK-Info: DES-EDE3-CBC,00FF\n-\n-  MIIEowIBAAKCAQEA\n-  -----END RSA PRIVATE KEY-----",
+    "> - -----BEGIN PRIVATE KEY-----\r\n> - AKIAABCDABCDABCDABCD\r\n> - MIIEowIBAAKCAQEA\r\n> - -----END PRIVATE KEY-----",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\nComment: made with gpg-tools - https://example.org\n\nMIIEowIBAAKCAQEA\n=x9Yz\n-----END PGP PRIVATE KEY BLOCK-----",
 ]  # fmt: skip
 
 
@@ -75,6 +79,15 @@ def test_key_after_a_block_without_an_end_is_replaced_as_a_whole() -> None:
         assert streamed(list(text)) == text_without_secrets(text) == "***-y"
 
 
+@pytest.mark.parametrize(("text", "clean"), [
+    ("-----BEGIN PRIVATE KEY-----\n- the first item\n- another", "***- the first item\n- another"),
+    ("-----BEGIN PRIVATE KEY-----\n-MIIE\n------END PRIVATE KEY-----\n-x: 1\n+y: 2", "***\n-x: 1\n+y: 2"),
+    ("- -----BEGIN PGP PRIVATE KEY BLOCK-----\n- Comment: a - b\n- MIIE\n- -----END PGP PRIVATE KEY BLOCK-----\n- MIIE", "- ***\n- MIIE"),
+])  # fmt: skip
+def test_text_after_a_block_remains(text: str, clean: str) -> None:
+    assert streamed(list(text)) == text_without_secrets(text) == clean
+
+
 @pytest.mark.parametrize("before", [f"sk-{'a1' * 12}_", f"bearer {'a1' * 12}+"])
 def test_block_directly_after_a_key_is_replaced(before: str) -> None:
     text = f"{before}-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----END PRIVATE KEY-----\nx-y"
@@ -111,6 +124,7 @@ UNITS = [
     "-----BEGIN PRIVATE KEY-----",
     "-----BEGIN PRIVATE KEY-----bearer a-",
     "-----BEGIN PRIVATE KEY-----" + "-Type:A-Info: " * 600,
+    "-----BEGIN PRIVATE KEY-----" + "\n- \t-Comment: x\n- AAAA " * 400,
     "npm_",
     "AIza-",
     "://a:",
@@ -145,7 +159,8 @@ CANARY = "Canary1234" * 4
 PARTS = [
     *KEYS, f"sk-{CANARY}", f"Bearer {CANARY}", f"Bearer {DASHED}", f"amqp://ann:{DASHED}@host", "x" + JWT,
     f"amqp://ann:{CANARY}@host", f'amqp://ann:{CANARY}"{CANARY}@host',
-    f"-----BEGIN PRIVATE KEY-----\n{CANARY} {CANARY}\n-----END PRIVATE KEY-----", "first Known Secret!", "Known Secret!!", "Known",
+    f"-----BEGIN PRIVATE KEY-----\n{CANARY} {CANARY}\n-----END PRIVATE KEY-----", "first Known Secret!",
+    f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n-Comment: a - b\n-\n-{CANARY}\n------END PGP PRIVATE KEY BLOCK-----", "\n-", "\n - ", "\nComment: ", "Known Secret!!", "Known",
     "sk-", "bearer", "Basic  ", "://", "://ann:", "-----BEGIN ", "PRIVATE KEY-----", "-----END ", "-", ":", "/", "@", "_", "x", "abc123", "=",
     " ", "  ", "\n", "\t", '"', ",", "é", "字", "word", "two words ",
 ]  # fmt: skip
@@ -153,6 +168,7 @@ PARTS = [
 
 @pytest.mark.proves("P-29")
 @given(parts=st.lists(st.sampled_from(PARTS), max_size=8), cuts=st.lists(st.integers(0, 400), max_size=12))
+@settings(max_examples=40)
 def test_streamed_text_is_redacted_like_the_whole_text_however_it_is_divided(parts: list[str], cuts: list[int]) -> None:
     keep_out("first Known Secret!", "Known Secret!!")
     text = "".join(parts)
@@ -166,6 +182,7 @@ def test_streamed_text_is_redacted_like_the_whole_text_however_it_is_divided(par
     parts=st.lists(st.sampled_from([part for part in PARTS if "Canary" in part]), min_size=1, max_size=4),
     size=st.integers(1, 40),
 )
+@settings(max_examples=40)
 def test_no_key_between_words_is_printed(parts: list[str], size: int) -> None:
     text = " and ".join(parts)
     assert "Canary" not in streamed([text[place : place + size] for place in range(0, len(text), size)])
@@ -177,7 +194,7 @@ def test_no_key_between_words_is_printed(parts: list[str], size: int) -> None:
     size=st.sampled_from([4, 25, 700, 15_990, 20_000]),
     canary=st.sampled_from(["known-Canary-with-letters", *(part for part in PARTS if "Canary" in part)]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 def test_no_part_of_a_secret_after_a_long_word_is_printed(padding: int, size: int, canary: str) -> None:
     keep_out("known-Canary-with-letters")
     text = f"{'a' * padding}-{canary} end"

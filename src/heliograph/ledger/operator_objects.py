@@ -120,6 +120,6 @@ async def reject_lost_objects(connection: Any, version: int) -> None:
 def in_use(reason: str) -> Conflict:
     """The error of a migration that objects of an operator prevent."""
     return Conflict(
-        f"the schema is not installed: {reason}. Drop what your programs have created, run helio db install, "
-        "then create it again", code="schema_in_use",
+        f"the schema is not installed: {reason}. Drop the objects and revoke the grants of your programs, "
+        "run helio db install, then create them again", code="schema_in_use",
     )  # fmt: skip

@@ -124,10 +124,10 @@ begin
     end if;
 end $$;
 
--- _close_calls: close the open calls of turns that end. Their commands are acknowledged, and halted (62_commands.sql);
+-- _close_calls: close the open calls of turns that end. Their commands are deleted, and halted (62_commands.sql);
 --   their delegated turns are stopped.
 --   p_turns: [{turn_id, child_stop}]; child_stop: the body of the stops.
---   locks:  the commands that are acknowledged, ascending by key, and stops of children that exist already. The caller
+--   locks:  the commands that are deleted, ascending by key, and stops of children that exist already. The caller
 --           holds the heads
 create function heliograph._close_calls(p_project text, p_turns jsonb, p_now timestamptz) returns void
     language plpgsql as $$

@@ -15,7 +15,7 @@
 --   code and message: too_many_early; report again once the call is open. targets: the workers to notify, for the whole
 --   call. woken: in the first row, the agents that the call woke.
 --   raises: see _enter; 22023 for arrays of the wrong shape
---   locks:  the heads, then the runs, then the commands acknowledged
+--   locks:  the heads, then the runs, then the commands deleted
 create function heliograph.report(
     p_project text, p_turn_id text[], p_call_id text[], p_token text[], p_status text[], p_result jsonb[],
     p_error jsonb[], p_actor text[], p_may_still_run boolean[], p_now timestamptz

@@ -7,7 +7,7 @@
 --   a delegated turn that had read untrusted content. is_canceled_sibling: see _with_canceled_siblings. may_still_run:
 --   see report. p_bytes: see _exceeds.
 --   For each wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row,
---   signal, the command acknowledged (K18), and a stop for a delegated turn that would run on without its parent, or
+--   signal, the command deleted (K18), and a stop for a delegated turn that would run on without its parent, or
 --   the halt of such a command. Then each suspended turn counts its open waits: it resumes if there are none, or at
 --   once if it resumes on each (L0-62, L0-63), and keeps its place in the claim order (K22).
 --   Returns {resumed: [turn_id], woken: [agent_id]}.

@@ -8,7 +8,7 @@
 --   Returns {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}, see
 --   sweep_leases.
 --   raises: see _enter; 22023 for a negative limit
---   locks:  the heads found, then their runs, then the commands acknowledged
+--   locks:  the heads found, then their runs, then the commands deleted
 create function heliograph.sweep_waits(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -46,7 +46,7 @@ end $$;
 
 -- _sweep_wait: see sweep_waits.
 --   raises: any error that the turn's rows cause
---   locks:  the run, then the commands acknowledged; the caller holds the head
+--   locks:  the run, then the commands deleted; the caller holds the head
 create function heliograph._sweep_wait(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb
     language plpgsql as $$
 declare
