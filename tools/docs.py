@@ -25,7 +25,7 @@ from heliograph.ledger.sqlstates import REJECTIONS
 from heliograph.manifest.unsupported_inputs import rows as unsupported_inputs
 from heliograph.signals.catalog import CATALOG, Shape
 from tools.kernel_reference import render_kernel
-from tools.speed_tables import render_calls, render_latencies, render_rates, render_targets
+from tools.speed_tables import render_budget, render_calls, render_latencies, render_rates, render_targets
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -158,6 +158,7 @@ PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("internals/states.md", render_moves),
     ("internals/proof.md", render_rates),
     ("internals/proof.md", render_targets),
+    ("internals/proof.md", render_budget),
     ("internals/proof.md", render_latencies),
     ("internals/proof.md", render_calls),
     ("reference/kernel.md", render_kernel),

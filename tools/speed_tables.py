@@ -19,7 +19,14 @@ NAMES = {
     "Absurd, 20 ms poll": "Absurd",
 }
 FLOORS = {"A": "floor, three calls", "B": "floor, five calls"}
-SIXTEEN, MANY, SINGLE = "16 callers", "128 callers", "one at a time"
+SIXTEEN, MANY, SINGLE, STEADY = "16 callers", "128 callers", "one at a time", "1 caller"
+# The least rate, of the floor at 16 callers, of the best peer that keeps results, and of our prototype in percent.
+RATES = {
+    ("A", SIXTEEN): (1.2, 8, 30),
+    ("B", SIXTEEN): (0.9, 7, 30),
+    ("A", MANY): (1.5, 9, 13),
+    ("B", MANY): (1.2, 8, 13),
+}
 CALL_US_MAX = 400.0
 
 
@@ -127,6 +134,23 @@ def render_latencies() -> str:
     return text
 
 
+def render_budget() -> str:
+    """The CPU time of an item of ours by side, and how much of it the target of the rate allows on the cores of the machine."""
+    kept = Kept()
+    cores = int(kept.run["header"]["machine"].split()[0])
+    text = "| CPU µs per item | server | worker | caller | all processes | all that the rate's bound allows |\n|---|---|---|---|---|---|\n"
+    for load in (SIXTEEN, MANY, STEADY, SINGLE):
+        for work, floor in FLOORS.items():
+            one = [
+                kept.figure(work, "heliograph", load, f"{side} µs") for side in ("server", "worker", "caller", "CPU")
+            ]
+            allowed = "-"
+            if (work, load) in RATES:
+                allowed = f"{cores * 1e6 / (RATES[work, load][0] * kept.figure(work, floor, SIXTEEN, 'items/s')):,.0f}"
+            text += f"| {work}, {load} | {' | '.join(f'{spent:,.0f}' for spent in one)} | {allowed} |\n"
+    return text
+
+
 def render_calls() -> str:
     """The server's CPU time of each call of the kernel."""
     text = "| call | fixed per call | per further item | per item, 1 / 8 / 32 / 64 a call |\n|---|---|---|---|\n"
@@ -146,13 +170,7 @@ def render_targets() -> str:
 
 
 def _rates(kept: Kept) -> Iterator[Target]:
-    bounds = {
-        ("A", SIXTEEN): (1.2, 8, 30),
-        ("B", SIXTEEN): (0.9, 7, 30),
-        ("A", MANY): (1.5, 9, 13),
-        ("B", MANY): (1.2, 8, 13),
-    }
-    for (work, load), (floor, peer, prototype) in bounds.items():
+    for (work, load), (floor, peer, prototype) in RATES.items():
         ours, where = ("heliograph", load), f"{work}, {load}"
         best = max(kept.figure(work, name, load, "items/s") for name in kept.peers(work, load))
         yield Target(

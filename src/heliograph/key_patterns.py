@@ -34,17 +34,21 @@ _KEYS = (
     r")"
 )
 # The block of a private key: its first line, and what belongs to it at the start of the text after this line. A `-` ends a block, because text may
-# follow one without an end, except in its headers and where it begins a line that may be a part of the key: in a diff or a list each line begins so.
-_BLOCK_START = r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----"
+# follow one without an end, except where it begins a line that may be a part of the key, as in a diff or a list, and in the headers listed here. A line
+# begins after a newline, also after the two characters that stand for one in JSON within a text. Quantifiers do not backtrack: that would be quadratic.
+_BLOCK_START = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
+_NEW_LINE = r"(?:\n|\\n)[ \t>+]*+"
+# stars: a part of it looked like another key
+_KEY_LINE = r"[A-Za-z0-9+/=*]{24}|[A-Za-z0-9+/=*]*+[ \t\r]*+(?:[\n\\\"'`]|\Z)"
 _BLOCK_BODY = (
-    r"\A(?:[^-\n]++"
-    r"|\n[ \t>]*-[ \t]*(?=[A-Za-z0-9+/=*]*[ \t\r]*(?:\n|\Z)|(?:Proc-Type|DEK-Info):|-----END )"
-    r"|\n[ \t>+-]*(?:Version|Comment|MessageID|Hash|Charset):[^\n]*+"  # OpenPGP
-    r"|\n"
+    r"\A(?:[^-\n\\]++"
+    rf"|{_NEW_LINE}-[ \t>+]*+(?:-(?=-----END |[^-]|\Z)[ \t>+]*+)?[\"'`]?+(?={_KEY_LINE}|(?:Proc-Type|DEK-Info):|-----END )"
+    rf"|{_NEW_LINE}[ \t>+-]*+(?:(?:Version|Comment|MessageID|Charset):(?:[^-\n\\]|\\(?!n)|-(?!----END ))*+|\Z)"  # OpenPGP
+    r"|[\n\\]"
     r"|-(?:Type|Info):[A-Z0-9, -]*+"  # Proc-Type: 4,ENCRYPTED and DEK-Info: AES-128-CBC,…
     r")*+"
 )
-_BLOCK_REST = rf"{_BLOCK_BODY}(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----)?"
+_BLOCK_REST = rf"{_BLOCK_BODY}(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?"
 # A JWT: its first part, and the others if they follow. A first part without the others is passed as a whole, because a search from each
 # `eyJ` in it is quadratic: they all end where the first one does.
 _JWT = r"eyJ[A-Za-z0-9_-]{10,}(\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})?"
@@ -63,8 +67,8 @@ _HINT_BYTES = tuple(hint.encode() for hint in _HINTS)
 
 # Ends of a text that may become a key when it continues: such a key has characters that are no part of a word.
 _WORD_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+/=~:"
-_OPEN_BLOCK_START = r"-----BEGIN [A-Z ]*\Z"
-_OPEN_BLOCK_REST = rf"{_BLOCK_BODY}(?:-----END [A-Z ]*)?\Z"
+_OPEN_BLOCK_START = r"-----BEGIN [A-Z0-9 ]*\Z"
+_OPEN_BLOCK_REST = rf"{_BLOCK_BODY}(?:-----END [A-Z0-9 ]*)?\Z"
 _OPEN_SCHEME = r"(?<![A-Za-z0-9_])(?i:bearer|basic)\s+\Z"
 _OPEN_URL = r"://[^\s/@]*\Z"
 _STEPS_BACK_MAX = 4  # from one open key to another before it: each reads the whole text

@@ -54,6 +54,7 @@ def outcomes(shell: Shell, *arguments: str) -> tuple[int, dict[str, str]]:
 
 
 @pytest.mark.more
+@pytest.mark.timeout(600)  # ten systems are checked
 def test_heliograph_passes_every_check_and_broken_systems_do_not(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

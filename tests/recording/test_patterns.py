@@ -28,6 +28,10 @@ KEYS = [
     "-  -----BEGIN RSA PRIVATE KEY-----\n-  Proc-Type: 4,ENCRYPTED\n-  DEK-Info: DES-EDE3-CBC,00FF\n-\n-  MIIEowIBAAKCAQEA\n-  -----END RSA PRIVATE KEY-----",
     "> - -----BEGIN PRIVATE KEY-----\r\n> - AKIAABCDABCDABCDABCD\r\n> - MIIEowIBAAKCAQEA\r\n> - -----END PRIVATE KEY-----",
     "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\nComment: made with gpg-tools - https://example.org\n\nMIIEowIBAAKCAQEA\n=x9Yz\n-----END PGP PRIVATE KEY BLOCK-----",
+    "-------BEGIN X25519 PRIVATE KEY-----\n--MIIEowIBAAKCAQEA\n--AB==\n-------END X25519 PRIVATE KEY-----",
+    '{"diff": "------BEGIN PRIVATE KEY-----\\n-MIIEowIBAAKCAQEA\\n-AB==\\n------END PRIVATE KEY-----"}',
+    '-  "-----BEGIN PRIVATE KEY-----\\n"\n-  "MIIEowIBAAKCAQEA\\n"\n-  "-----END PRIVATE KEY-----"',
+    "> - - -----BEGIN PGP PRIVATE KEY BLOCK-----\n> - - Version: a-b\n> - -\n> - - MIIEowIBAAKCAQEA\n> - - -----END PGP PRIVATE KEY BLOCK-----",
 ]  # fmt: skip
 
 
@@ -82,6 +86,7 @@ def test_key_after_a_block_without_an_end_is_replaced_as_a_whole() -> None:
 @pytest.mark.parametrize(("text", "clean"), [
     ("-----BEGIN PRIVATE KEY-----\n- the first item\n- another", "***- the first item\n- another"),
     ("-----BEGIN PRIVATE KEY-----\n-MIIE\n------END PRIVATE KEY-----\n-x: 1\n+y: 2", "***\n-x: 1\n+y: 2"),
+    ("-----BEGIN PRIVATE KEY-----\nComment: x-----END PRIVATE KEY-----\na text - and more", "***\na text - and more"),
     ("- -----BEGIN PGP PRIVATE KEY BLOCK-----\n- Comment: a - b\n- MIIE\n- -----END PGP PRIVATE KEY BLOCK-----\n- MIIE", "- ***\n- MIIE"),
 ])  # fmt: skip
 def test_text_after_a_block_remains(text: str, clean: str) -> None:
@@ -125,17 +130,19 @@ UNITS = [
     "-----BEGIN PRIVATE KEY-----bearer a-",
     "-----BEGIN PRIVATE KEY-----" + "-Type:A-Info: " * 600,
     "-----BEGIN PRIVATE KEY-----" + "\n- \t-Comment: x\n- AAAA " * 400,
+    " ",
     "npm_",
     "AIza-",
     "://a:",
 ]
 
 
+@pytest.mark.parametrize("before", ["", "-----BEGIN PRIVATE KEY-----\n-"])
 @pytest.mark.parametrize("unit", UNITS)
-def test_long_text_is_searched_in_proportion_to_its_length(unit: str) -> None:
+def test_long_text_is_searched_in_proportion_to_its_length(unit: str, before: str) -> None:
     def cost(length: int) -> int:
         """The least CPU time of five searches."""
-        text, costs = unit * (length // len(unit)), []
+        text, costs = f"{before}{unit * (length // len(unit))}x y", []
         for _ in range(5):
             began = time.thread_time_ns()
             without_secrets(text)
@@ -160,7 +167,7 @@ PARTS = [
     *KEYS, f"sk-{CANARY}", f"Bearer {CANARY}", f"Bearer {DASHED}", f"amqp://ann:{DASHED}@host", "x" + JWT,
     f"amqp://ann:{CANARY}@host", f'amqp://ann:{CANARY}"{CANARY}@host',
     f"-----BEGIN PRIVATE KEY-----\n{CANARY} {CANARY}\n-----END PRIVATE KEY-----", "first Known Secret!",
-    f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n-Comment: a - b\n-\n-{CANARY}\n------END PGP PRIVATE KEY BLOCK-----", "\n-", "\n - ", "\nComment: ", "Known Secret!!", "Known",
+    f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n-Comment: a - b\n-\n-{CANARY}\n------END PGP PRIVATE KEY BLOCK-----", "\n-", "\n - ", "- ", ">", "Comment: ", "Version:", "\\n-", "Known Secret!!", "Known",
     "sk-", "bearer", "Basic  ", "://", "://ann:", "-----BEGIN ", "PRIVATE KEY-----", "-----END ", "-", ":", "/", "@", "_", "x", "abc123", "=",
     " ", "  ", "\n", "\t", '"', ",", "é", "字", "word", "two words ",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ POSTGRES = range(1000, 1015)
 @pytest.mark.proves("K24", "K25", "K26", "K27", "L0-01", "L0-02", "L0-03", "L0-06", "L0-07", "L0-34", "L0-64", "L0-84")
 @pytest.mark.proves("L0-110", "L0-111", "L0-112", "G-61", "G-62", "G-68", "G-74")
 @pytest.mark.more
+@pytest.mark.timeout(600)  # 400 seeds
 def test_seeds_keep_every_rule_and_reach_every_move_answer_and_fault(in_memory: InMemoryKernel) -> None:
     reached: Counter[str] = Counter()
     for seed in REACH:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.mutants.sql_replacements import REPLACED
+from heliograph.testing.scenarios.building_blocks import Size
 from heliograph.testing.simulator.simulate import Case, Result, simulate
 
 
@@ -23,6 +24,7 @@ class Mutant:
     rules: the rules that it breaks. bugs: its names in the in-memory kernel; empty where it has the mutant's own name.
     repeats_once: a mutant of the runtime, which runs a step of effect `once` again.
     maintenance: its rule belongs to functions that only PostgreSQL has. hooks: its rule is about agents with hooks.
+    messages: sent to each run, at most; None: as many as usual. With more, ends of a run more often meet in one call.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Mutant:
     repeats_once: bool = False
     maintenance: bool = False
     hooks: bool = False
+    messages: int | None = None
 
     @property
     def has_sql(self) -> bool:
@@ -47,8 +50,11 @@ class Mutant:
         return self.applied_to(Case(seed, maintenance=self.maintenance))
 
     def applied_to(self, case: Case) -> Case:
-        """The case with the application, and the change of the runtime, that this mutant needs."""
-        return replace(case, repeats_once=self.repeats_once, hooks=case.hooks or self.hooks)
+        """The case with the application, the messages and the change of the runtime that this mutant needs; a smaller size remains."""
+        size = case.size
+        if self.messages is not None and size == Size():
+            size = replace(size, messages=self.messages)
+        return replace(case, size=size, repeats_once=self.repeats_once, hooks=case.hooks or self.hooks)
 
 
 MUTANTS: dict[str, Mutant] = {m.name: m for m in (
@@ -77,7 +83,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     # reactions of a run
     Mutant("no_version_guard", "K24"),
     Mutant("follows_unchecked", "K24d"),
-    Mutant("follows_rejected", "K24d"),
+    Mutant("follows_rejected", "K24d", messages=12),
     Mutant("react_unguarded", "K24 K25"),
     Mutant("no_pending_reactions", "K25"),
     Mutant("ends_with_open_turns", "K26"),
