@@ -92,6 +92,7 @@ begin
                heliograph._store_content(p_project, c.item -> 'content', p_bytes, p_limits.card_bytes_max, p_now), p_now
           from (select distinct on (c.item ->> 'card_id') i.turn_id, i.box_id, i.epoch, c.item, c.n
                   from unnest(p_items) i cross join lateral jsonb_array_elements(i.cards) with ordinality c (item, n)
+                 -- not `not exists`: the planner may join all cards of the project instead of looking up each key
                  where (select x.ctid from heliograph.cards x
                          where x.project_id = p_project and x.card_id = c.item ->> 'card_id') is null
                  order by c.item ->> 'card_id', i.turn_id, c.n) c
