@@ -6,8 +6,8 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import asyncpg
@@ -18,11 +18,10 @@ from bench.load import MANY, PATIENCE_SECONDS, SINGLE, WATCH, warm_up
 from bench.meter.sample import Sample
 from bench.place import Place
 from bench.worker import CONCURRENCY
-from heliograph import Heliograph
+from heliograph import Client, Heliograph
 from heliograph.config import Settings
 from heliograph.recording.options import RecordingOptions
 from heliograph.runtime import Runtime, open_runtime
-from heliograph.signals.model import Signal
 from heliograph.world.signal_bells import UNKNOWN_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -91,29 +90,26 @@ class Runs:
 
 
 class FollowedRuns(Runs):
-    """Heliograph in a process that also executes the runs: it follows the log of each run that it waits for, as an application does."""
+    """Heliograph in a process that also executes the runs: it waits for their results, and follows the log of a run until a call is
+    open, as an application does."""
 
     def __init__(self, runtime: Runtime, watch: asyncpg.Connection, url: str):
         super().__init__(runtime, watch, url)
-        self._logs: dict[str, AsyncGenerator[Signal, None]] = {}
+        self._client = Client.on(runtime)
 
     async def count_ended(self, keys: Sequence[str]) -> int:
         for key in keys:
-            await self._until(key, "workflow:end")
-            await self._logs.pop(key).aclose()
+            await self._client.result(key)
         return len(keys)
 
     async def count_suspended(self, keys: Sequence[str]) -> int:
         for key in keys:
-            self._turns[key] = await self._until(key, "tool:call") or ""
+            async with aclosing(self.runtime.follow(key)) as signals:
+                async for signal in signals:
+                    if signal.name == "tool:call":
+                        self._turns[key] = signal.turn_id or ""
+                        break
         return len(keys)
-
-    async def _until(self, key: str, name: str) -> str | None:
-        """Wait for a signal of a run; return its turn."""
-        async for signal in self._logs.setdefault(key, self.runtime.follow(key)):
-            if signal.name == name:
-                return signal.turn_id
-        raise RuntimeError(f"the log of {key} has no further {name}")
 
 
 async def measure_heliograph(

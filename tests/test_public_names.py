@@ -27,7 +27,7 @@ PUBLIC = {
     """,
     "heliograph.adapters": "JsonLines Logs Metrics Terminal Webhook",
     "heliograph.agents": "Agent AgentSpec define_agent tool_agent",
-    "heliograph.client": "Budget Card Command FollowedRun HumanTask PendingReply StopResult TextPiece",
+    "heliograph.client": "Budget Card Command EndedRun FollowedRun HumanTask PendingReply StopResult TextPiece",
     "heliograph.config": "Settings",
     "heliograph.control": """
         ControlSettings DelegationPayload DelegationResponse DelegationResponsePayload DelegationSignal Envelope

@@ -199,5 +199,5 @@ class AgentRegistry(Generic[AppState, AppDeps]):
                                path=f"/agents/{spec.name}")  # fmt: skip
         check_tools(spec)
         self._agents[spec.name] = spec
-        self.__dict__.pop("workflow", None)
+        self.__dict__.pop("_workflow", None)
         return spec

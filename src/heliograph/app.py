@@ -96,9 +96,13 @@ class Heliograph(ObserverRegistry[AppState, AppDeps]):
         self._observability: Observability | None = None
         self._notices: tuple[str, ...] = ()
 
-    @cached_property
+    @property  # pyright accepts no cached property where a protocol has a property
     def workflow(self) -> Workflow:
         """The application in the form that the runtime executes. Raises InvalidInput if it is invalid as a whole."""
+        return self._workflow
+
+    @cached_property
+    def _workflow(self) -> Workflow:
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
                                        self._max_activations, self._deps, self._memory, self._secrets,
                                        tuple(self._phase_handlers), self._settings.calls, self._model_settings,
@@ -118,7 +122,7 @@ class Heliograph(ObserverRegistry[AppState, AppDeps]):
         from heliograph.manifest.problems import ManifestProblem, accepted, gathered
 
         made = copy(self)
-        made.__dict__.pop("workflow", None)
+        made.__dict__.pop("_workflow", None)
         found: list[ManifestProblem] = []
         if runtime is not None:
             with gathered(found):

@@ -47,7 +47,7 @@ class ObserverRegistry(AgentRegistry[AppState, AppDeps]):
 
         def register(function: F) -> F:
             self._phase_handlers.append(phase_handler(known, function))
-            self.__dict__.pop("workflow", None)
+            self.__dict__.pop("_workflow", None)
             return function
 
         return register
@@ -113,4 +113,4 @@ class ObserverRegistry(AgentRegistry[AppState, AppDeps]):
             raise InvalidInput(f"application {self.name} has two subscribers named {subscriber.name}; pass another name",
                                code="duplicate_subscriber", path=f"/subscribers/{subscriber.name}")  # fmt: skip
         self._subscribers[subscriber.name] = subscriber
-        self.__dict__.pop("workflow", None)
+        self.__dict__.pop("_workflow", None)

@@ -1,4 +1,4 @@
-"""Follow the signals of a run, even through outages of the database."""
+"""Follow the signals of a run, or wait for its end, even through outages of the database."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from functools import partial
 from typing import TypeVar
 
 from heliograph.errors import StoreUnavailable
+from heliograph.execution.run_ends import END, RunEnds
 from heliograph.ledger.reader import Reader
 from heliograph.signals.model import Signal
+from heliograph.signals.run_end import read_end
+from heliograph.types import JsonObject
 from heliograph.world.seam import World, bell_keys
 
 POLL_SECONDS = 0.5
@@ -20,12 +23,13 @@ T = TypeVar("T")
 
 
 class RunFollower:
-    """Yields the signals of one project's runs as they are recorded."""
+    """Yields the signals of one project's runs as they are recorded. ends: those that the workers of this process commit."""
 
-    def __init__(self, world: World, reader: Reader, project: str):
+    def __init__(self, world: World, reader: Reader, project: str, ends: RunEnds):
         self._world = world
         self._reader = reader
         self._project = project
+        self._ends = ends
 
     async def follow(self, run_id: str, after: int) -> AsyncGenerator[Signal, None]:
         """Yield the signals of `pages` one by one."""
@@ -44,7 +48,7 @@ class RunFollower:
                 subscription.clear()
                 page = await self._retried(partial(self._reader.signals, run_id, after, _PAGE_MAX))
                 if page:
-                    end = next((at for at, signal in enumerate(page, 1) if signal.name == "workflow:end"), None)
+                    end = next((at for at, signal in enumerate(page, 1) if signal.name == END), None)
                     yield page[:end]
                     if end is not None:
                         return
@@ -59,6 +63,32 @@ class RunFollower:
                 # later signals ring: a further read would find nothing, while this process may run the turns
                 if not is_over and not await subscription.wait(POLL_SECONDS):
                     may_have_ended = True  # no ring: the run may have ended without a workflow:end
+        finally:
+            subscription.close()
+
+    async def end(self, run_id: str) -> JsonObject:
+        """Wait for the end of a run; return the payload of its `workflow:end`.
+
+        Raises NotFound (`unknown_run`, `pruned_run`), StoreUnavailable after an outage of one minute, KernelRejected for a damaged log.
+        """
+        subscription = self._world.subscribe(bell_keys(self._project, [f"log:{run_id}"]))
+        read_count, is_late = 0, False
+        try:
+            with self._ends.awaited(self._project, run_id) as end:
+                while True:
+                    subscription.clear()
+                    if end.payload is not None:
+                        return end.payload
+                    if is_late or not self._ends.has_turn(self._project, run_id):
+                        run = await self._retried(partial(self._reader.progress_of_run, run_id))
+                        if run.status == "ended":
+                            page = await self._retried(partial(self._reader.signals, run_id, run.signal_count - 1, 1))
+                            return read_end(run_id, page[0] if page else None)
+                        if run.signal_count > read_count:
+                            read_count = run.signal_count
+                            subscription.found()
+                    # after this time without a ring somebody may have stopped the run, or the ring was lost
+                    is_late = not await subscription.wait(POLL_SECONDS)
         finally:
             subscription.close()
 

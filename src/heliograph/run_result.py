@@ -14,8 +14,8 @@ from heliograph.type_variables import State_co
 
 
 @dataclass(frozen=True)
-class RunResult(Generic[State_co]):
-    """How a run ended. `state` has the application's type; `signals` is the whole log, in order.
+class EndedRun(Generic[State_co]):
+    """How a run ended.
 
     reason and code: why the run ended before its work was done; None for a run that did its work. See docs/reference/errors.md.
     """
@@ -23,10 +23,16 @@ class RunResult(Generic[State_co]):
     run_id: str
     outcome: str
     state: State_co
-    signals: list[Signal]
     metrics: Mapping[str, Any] = field(default_factory=dict)
     reason: str | None = None
     code: str | None = None
+
+
+@dataclass(frozen=True)
+class RunResult(EndedRun[State_co]):
+    """How a run ended. `state` has the application's type; `signals` is the whole log, in order."""
+
+    signals: list[Signal] = field(kw_only=True)
 
     @property
     def failures(self) -> list[TurnFailure]:
@@ -36,6 +42,11 @@ class RunResult(Generic[State_co]):
 
 def result_of_run(run_id: str, workflow: Workflow, signals: Sequence[Signal]) -> RunResult[Any]:
     """The result in the signals of a run, of which the last is workflow:end."""
-    end: Any = read_end(run_id, signals[-1] if signals else None)
-    return RunResult(run_id, end["outcome"], workflow.shape.load(end["state"]), list(signals), end["metrics"],
-                     end.get("reason"), end.get("code"))  # fmt: skip
+    end = ended_run(run_id, read_end(run_id, signals[-1] if signals else None), workflow)
+    return RunResult(end.run_id, end.outcome, end.state, end.metrics, end.reason, end.code, signals=list(signals))
+
+
+def ended_run(run_id: str, end: Mapping[str, Any], workflow: Workflow | None) -> EndedRun[Any]:
+    """How a run ended. end: the payload of its workflow:end. workflow: the state has its type; a JSON object without it."""
+    state = end["state"] if workflow is None else workflow.shape.load(end["state"])
+    return EndedRun(run_id, end["outcome"], state, end["metrics"], end.get("reason"), end.get("code"))

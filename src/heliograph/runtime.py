@@ -20,6 +20,7 @@ from heliograph.doorbell.postgres import PostgresDoorbell
 from heliograph.egress.messenger import Messenger
 from heliograph.errors import Conflict, InvalidInput
 from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.run_ends import RunEnds
 from heliograph.harness.resolve import Harnesses
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.pool import Database
@@ -36,7 +37,7 @@ from heliograph.recording.start import start_of_run
 from heliograph.redaction import guard_logs, keep_keys_out, keep_out, keep_url_out
 from heliograph.run_follower import RunFollower
 from heliograph.run_options import check_callback, check_run_id, check_service, request_hash
-from heliograph.run_result import RunResult, result_of_run
+from heliograph.run_result import EndedRun, RunResult, ended_run, result_of_run
 from heliograph.signals.model import Signal
 from heliograph.subscriptions.serving import serving_subscribers
 from heliograph.telemetry.null_tracer import NULL_TRACER
@@ -69,7 +70,8 @@ class Runtime:
         self.world = world
         self.ledger = Ledger(world, settings.project)
         self.reader = Reader(database, settings.project)
-        self._follower = RunFollower(world, self.reader, settings.project)
+        self._run_ends = RunEnds()
+        self._follower = RunFollower(world, self.reader, settings.project, self._run_ends)
         self.harnesses = Harnesses(settings.model)
         self.toolbox = Toolbox(server_policy(settings.mcp_allow))
 
@@ -111,6 +113,7 @@ class Runtime:
                 metrics=metrics,
                 toolbox=self.toolbox,
                 tracer=self.tracer,
+                run_ends=self._run_ends,
             )
             for ledger in ledgers
         ]
@@ -215,6 +218,10 @@ class Runtime:
         """Yield the signals of `follow` in pages."""
         return self._follower.pages(run_id, after)
 
+    async def result(self, run_id: str, workflow: Workflow | None = None) -> EndedRun[Any]:
+        """See `Client.result`. workflow: the application whose type the state has."""
+        return ended_run(run_id, await self._follower.end(run_id), workflow)
+
     async def run(
         self, workflow: Workflow, state: Any = None, *, run_id: str | None = None,
         on_signal: Callable[[Signal], None] | None = None, worker: bool = True, concurrency: int = 16,
@@ -257,6 +264,8 @@ class Runtime:
         return result_of_run(name, workflow, signals)
 
     async def _collect(self, run_id: str, on_signal: Callable[[Signal], None] | None) -> list[Signal]:
+        if on_signal is None:  # then one read of the whole log is enough
+            await self._follower.end(run_id)
         signals = []
         async for signal in self.follow(run_id):
             signals.append(signal)

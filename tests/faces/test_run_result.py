@@ -22,7 +22,7 @@ def test_failures_have_complete_reasons_in_the_order_of_the_log() -> None:
         failed(4, "stopped", "canceled", "USER_INTERRUPT", "stopped by ann"),
         failed(5, "author", "failed", "ACTION_FAILED", "second"),
     ]
-    result = RunResult[object]("run_1", "failed", {}, signals)
+    result = RunResult[object]("run_1", "failed", {}, signals=signals)
     assert result.failures == [
         TurnFailure("writer", signals[1].turn_id or "", "failed", "ACTION_FAILED", long),
         TurnFailure("critic", signals[2].turn_id or "", "timeout", "TIMEOUT", "too slow"),

@@ -79,8 +79,10 @@ async def test_approval_after_hours_and_a_pause_of_a_day_take_no_time(sim: Simul
     run_id = await app.start({})
     task = await app.question(run_id)
     await sim.sleep(3600)
+    waiting = asyncio.create_task(app.client.result(run_id))
     await app.client.grant(task.turn_id, task.call_id, by="ada")
     result = await app.result(run_id)
+    assert (await waiting).state == result.state
     assert result.outcome == "success"
     assert timedelta(hours=25) < sim.now() - started < timedelta(hours=25, seconds=10)
     assert sim.effects == {"pay A": 1}

@@ -46,7 +46,7 @@ def test_contains_returns_the_first_match_of_name_agent_payload_and_predicate() 
     assert contains(LOG, signal("agent:activated", agent="editor")).seq == 4
     assert contains(LOG, signal("words:**", payload={"by": {"line": [1, lambda n: n > 1]}})).seq == 3
     assert contains(LOG, signal("**", where=lambda each: each.seq == 5)).name == "verdict:found"
-    assert contains(RunResult("r", "success", {}, LOG), "workflow:end").seq == 6
+    assert contains(RunResult("r", "success", {}, signals=LOG), "workflow:end").seq == 6
 
 
 def test_contains_shows_the_nearest_miss_with_each_difference() -> None:

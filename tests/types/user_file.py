@@ -22,6 +22,7 @@ from heliograph import (
     tool,
 )
 from heliograph.agents import Agent, AgentSpec
+from heliograph.client import EndedRun
 from heliograph.phases import GoalAchieved, IterationNeeded, PhaseContext, Plan, ToolStep
 from heliograph.testing import ApplicationServer
 
@@ -228,6 +229,14 @@ async def try_out(serve: ApplicationServer) -> str:
 async def names_of(client: Client) -> list[str]:
     known = await client.follow("run_1")
     return [each.name async for each in known] + [each.id async for each in client.follow("run_1", after=3)]
+
+
+async def results_of(client: Client) -> tuple[int, object]:
+    run_id = await client.start(app, Post(text="one"))
+    typed, untyped = await client.result(run_id, app), await client.result(run_id)
+    assert_type(typed, EndedRun[Post])
+    assert_type(untyped, EndedRun[dict[str, Any]])
+    return typed.state.words, untyped.state["words"]
 
 
 async def main() -> None:

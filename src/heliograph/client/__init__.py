@@ -13,8 +13,19 @@ if TYPE_CHECKING:
     from heliograph.client.replies import Command, StopResult
     from heliograph.client.session import PendingReply, TextPiece
     from heliograph.records import Card
+    from heliograph.run_result import EndedRun
 
-__all__ = ["Budget", "Card", "Command", "FollowedRun", "HumanTask", "PendingReply", "StopResult", "TextPiece"]
+__all__ = [
+    "Budget",
+    "Card",
+    "Command",
+    "EndedRun",
+    "FollowedRun",
+    "HumanTask",
+    "PendingReply",
+    "StopResult",
+    "TextPiece",
+]
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(
@@ -26,5 +37,6 @@ if not TYPE_CHECKING:
             "heliograph.client.replies": ("Command", "StopResult"),
             "heliograph.client.session": ("PendingReply", "TextPiece"),
             "heliograph.records": ("Card",),
+            "heliograph.run_result": ("EndedRun",),
         },
     )

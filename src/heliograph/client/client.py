@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from heliograph.client.arguments import (
     check_id,
@@ -16,7 +16,7 @@ from heliograph.client.human_tasks import Approvals, HumanTask
 from heliograph.client.message_client import MessageClient
 from heliograph.client.replies import Command, StopResult, command_of
 from heliograph.client.reports import report_result
-from heliograph.client.signal_client import Application
+from heliograph.client.signal_client import Application, ApplicationOf
 from heliograph.client.stops import stop_run, stop_turn
 from heliograph.codes import USER_INTERRUPT
 from heliograph.control.pool_names import DEFAULT_POOL
@@ -26,10 +26,12 @@ from heliograph.errors import InvalidInput, NotFound
 from heliograph.ledger.rows import CALLBACK_STATES, CallbackRow, DelegationRow, WorkerRow
 from heliograph.recording.options import RecordingOptions
 from heliograph.turn.interruptions import check_seconds
+from heliograph.type_variables import AppState
 from heliograph.world.seam import bell_keys
 
 if TYPE_CHECKING:
     from heliograph.client.session import Session
+    from heliograph.run_result import EndedRun
 
 _COMMANDS_POLL_SECONDS = 5.0  # the delay of a command whose ring was lost
 
@@ -59,6 +61,21 @@ class Client(MessageClient):
         """
         name, _ = await self._open.start(app.workflow, state, run_id, callback_url, record)
         return name
+
+    @overload
+    async def result(self, run_id: str) -> EndedRun[dict[str, Any]]: ...
+
+    @overload
+    async def result(self, run_id: str, app: ApplicationOf[AppState]) -> EndedRun[AppState]: ...
+
+    async def result(self, run_id: str, app: Application | None = None) -> EndedRun[Any]:
+        """Wait for the end of a run, and return its outcome and its last state. A second call returns the same.
+
+        app: the application of the run; the state then has its type, and is a JSON object otherwise. `asyncio.timeout` limits the wait; the
+        run continues.
+        Raises NotFound (`unknown_run`, `pruned_run`), InvalidInput, StoreUnavailable if the database remains unreachable for a minute.
+        """
+        return await self._open.result(check_id(run_id, "a run id", "/run_id"), None if app is None else app.workflow)
 
     async def session(
         self, app: Application, session_id: str | None = None, *, agent: str | None = None, state: Any = None

@@ -18,10 +18,12 @@ from heliograph.signals.model import Signal
 from heliograph.subscriptions.iteration import deliveries_of
 from heliograph.subscriptions.leased_runs import LEASE_SECONDS
 from heliograph.turn.interruptions import check_seconds
+from heliograph.type_variables import State_co
 
 if TYPE_CHECKING:
     from heliograph.control.envelope import Envelope
     from heliograph.reactive.workflow import Workflow
+    from heliograph.run_result import EndedRun
 
 CAUSES = EFFECTS = 200  # of one page, by default
 _SEQ_MAX = 2**63 - 1
@@ -33,6 +35,12 @@ class Application(Protocol):
 
     @property
     def workflow(self) -> Workflow: ...
+
+
+class ApplicationOf(Application, Protocol[State_co]):
+    """An application with a state of this type."""
+
+    async def run(self) -> EndedRun[State_co]: ...
 
 
 class SignalClient(OpenClient):

@@ -43,11 +43,13 @@ async def deliver(
     )  # fmt: skip
     content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
     with services.run_serializers.enter(claimed.run_id) as serializer:
-        reaction = await _commit(owned, services.ledger.may_follow, serializer, ending, content)
+        reaction, is_ours = await _commit(owned, services.ledger.may_follow, serializer, ending, content)
     if services.metrics is not None:
         owned.signals.count(ending.drafts)
         services.metrics.ended(claimed.agent, ending.outcome)
     owned.trace.reacted(reaction)
+    if is_ours and reaction.status == "ended":
+        services.run_ends.committed(services.project, claimed.run_id, reaction.drafts)
     services.ring(f"log:{claimed.run_id}")
     if claimed.parent_turn_id is not None:
         services.ring(f"report:{claimed.target}")  # its parent waits for this turn
@@ -55,8 +57,8 @@ async def deliver(
 
 async def _commit(
     owned: OwnedTurn, may_follow: Callable[[str], bool], serializer: RunSerializer, ending: Ending, content: JsonObject
-) -> Reaction:
-    """Commit, and compute the reaction again after each conflict. Returns the reaction."""
+) -> tuple[Reaction, bool]:
+    """Commit, and compute the reaction again after each conflict. Returns the reaction, and whether this call has committed it."""
     world, view = owned.world, owned.claimed.run
     failure: RunFailure | None = None
     while True:
@@ -85,7 +87,7 @@ async def _commit(
         elif result.outcome == "rejected":
             raise AgentFailed(f"the end of this turn was rejected: {result.message}", code=RESOURCE_EXHAUSTED)
         elif result.run is None:
-            return reaction
+            return reaction, result.outcome == "ok"
         else:
             view = result.run  # conflict: nothing was written; compute again for the current run
 

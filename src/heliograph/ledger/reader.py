@@ -32,6 +32,7 @@ from heliograph.ledger.rows import (
     OpenTurnRow,
     RecordedCommitRow,
     RecordingRow,
+    RunProgressRow,
     RunRow,
     RunTraceRow,
     TurnRow,
@@ -79,7 +80,14 @@ class Reader:
 
     async def run(self, run_id: str) -> RunRow:
         """Read one run. Raises NotFound (`unknown_run`, `pruned_run`)."""
-        rows = await self._rows(RunRow, "run_overview", "run_id = $2", run_id)
+        return await self._run(RunRow, run_id)
+
+    async def progress_of_run(self, run_id: str) -> RunProgressRow:
+        """Read how far a run is, without its state. Raises NotFound (`unknown_run`, `pruned_run`)."""
+        return await self._run(RunProgressRow, run_id)
+
+    async def _run(self, kind: type[R], run_id: str) -> R:
+        rows = await self._rows(kind, "run_overview", "run_id = $2", run_id)
         if not rows:
             await self._check_not_pruned(run_id)
             raise NotFound(f"no run {safe_repr(run_id)} in project {self._project}; helio run list lists the newest",

@@ -29,6 +29,13 @@ class RunRow(msgspec.Struct, frozen=True):
     forked_seq: int | None = None  # after this position
 
 
+class RunProgressRow(msgspec.Struct, frozen=True):
+    """How far a run is. status: as of a `RunRow`."""
+
+    status: str
+    signal_count: int
+
+
 class RunTraceRow(msgspec.Struct, frozen=True):
     """What the memory of a run keeps of its caller's trace."""
 

@@ -71,7 +71,7 @@ def with_stubs(
             raise InvalidInput(f"application {app.name} has no {what.format(unused[0])}; it has {', '.join(sorted(known)) or 'none'}",
                                code=code, path=f"/{kind}s/{unused[0]}")  # fmt: skip
     made = copy(app)
-    made.__dict__.pop("workflow", None)
+    made.__dict__.pop("_workflow", None)
     made._agents = agents
     return made
 

@@ -22,6 +22,7 @@ from heliograph.ledger.rows import (
     LeaseRow,
     RecordedCommitRow,
     RecordingRow,
+    RunProgressRow,
     RunRow,
     TurnRow,
     WaitRow,
@@ -65,6 +66,10 @@ class SimulatedReader(Reader):
 
     async def run(self, run_id: str) -> RunRow:
         return self._one(await self._runs(lambda row: row.run_id == run_id), "run", run_id)
+
+    async def progress_of_run(self, run_id: str) -> RunProgressRow:
+        run = await self.run(run_id)
+        return RunProgressRow(run.status, run.signal_count)
 
     async def runs(
         self, limit: int, *, status: str | None = None, outcome: str | None = None, target: str | None = None,

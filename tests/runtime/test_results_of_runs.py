@@ -1,0 +1,249 @@
+"""`Client.result` waits for the end of a run. A process whose worker ends the run reads nothing for it (decision 0192)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from heliograph import Client, Context, Heliograph
+from heliograph.client import EndedRun
+from heliograph.codes import UNDECODABLE
+from heliograph.config import Settings
+from heliograph.errors import InvalidInput, KernelRejected, NotFound, StoreUnavailable
+from heliograph.redaction import keep_out
+from heliograph.runtime import open_runtime
+from heliograph.worker import claim_loop
+from tests.runtime.kit import SOON_SECONDS, START, Rig
+from tests.runtime.test_calls_that_claim import idle, single
+from tests.runtime.test_next_claims import LINKS, Calls, chain
+
+
+class Post(BaseModel):
+    words: int = 0
+
+
+async def result_of(rig: Rig, run_id: str, *more: Any) -> EndedRun[Any]:
+    async with asyncio.timeout(SOON_SECONDS):
+        return await rig.client.result(run_id, *more)
+
+
+def reads_of(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The queries of the runtime that are no kernel calls, from now on."""
+    found: list[str] = []
+    fetch = rig.runtime.database.fetch
+
+    async def noted(query: str, *args: object) -> Any:
+        found.append(query)
+        return await fetch(query, *args)
+
+    monkeypatch.setattr(rig.runtime.database, "fetch", noted)
+    return found
+
+
+@pytest.mark.parametrize("app", [single(), chain()], ids=["one turn", "a chain of turns"])
+async def test_process_that_ends_a_run_reads_nothing_for_its_result(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, app: Heliograph
+) -> None:
+    monkeypatch.setattr(claim_loop, "_AGAIN_SECONDS", claim_loop.POLL_SECONDS)
+    calls = Calls(rig, monkeypatch)
+    async with rig.serving(app):
+        await idle(calls)
+        reads = reads_of(rig, monkeypatch)
+        end = await result_of(rig, await rig.start(app))
+        assert reads == []
+        assert [name for name, _, _ in calls.made if "start" in name or "finish" in name] == [
+            "start_and_claim", *["finish_and_claim"] * (app.name == "chain") * (LINKS - 1), "finish",
+        ]  # fmt: skip
+        assert (end.outcome, end.reason, end.metrics["turns"]) == ("success", None, LINKS if app.name == "chain" else 1)
+        assert await result_of(rig, end.run_id) == end  # this one is read
+        assert len(reads) == 2
+
+
+async def test_result_is_what_the_database_has(rig: Rig) -> None:
+    """Numbers, the order of keys, and secrets that the ledger does not keep."""
+    keep_out("the-secret-of-this-test")
+    app = Heliograph("values")
+
+    @app.agent(activate_on=START, updates="found")
+    def one(_: Context) -> Any:
+        return {
+            "longest": -0.0,
+            "b": 1e300,
+            "a": [1.50, {"zz": 1, "y": None}],
+            "key": "the-secret-of-this-test",
+            "é": 12345678901234567890,
+        }
+
+    async with rig.serving(app):
+        here = await result_of(rig, await rig.start(app))
+    read = await result_of(rig, here.run_id)
+    assert json.dumps(here.state) == json.dumps(read.state)
+    assert here == read
+    assert "secret" not in json.dumps(here.state)
+
+
+async def test_each_caller_has_a_state_of_its_own(rig: Rig) -> None:
+    app, may_end = Heliograph("shared", state=Post), asyncio.Event()
+
+    @app.agent(activate_on=START, updates="words")
+    async def one(_: Context) -> int:
+        await may_end.wait()
+        return 7
+
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        waiting = [asyncio.create_task(result_of(rig, run_id)) for _ in range(2)]
+        typed = asyncio.create_task(result_of(rig, run_id, app))
+        await rig.turn_of("one", "running")
+        may_end.set()
+        first, second = await asyncio.gather(*waiting)
+        assert (await typed).state == Post(words=7)
+    assert first.state == second.state == {"words": 7}
+    assert first.state is not second.state
+
+
+async def test_result_of_a_run_that_another_process_ends(rig: Rig) -> None:
+    settings = Settings(database_url=rig.url, project=rig.runtime.settings.project)
+    async with open_runtime(settings) as elsewhere, rig.serving(chain(), runtime=elsewhere):
+        waiting = asyncio.create_task(result_of(rig, "before"))
+        with pytest.raises(NotFound) as unknown:
+            await waiting
+        end = await result_of(rig, await rig.start(chain()))
+    assert unknown.value.code == "unknown_run"
+    assert (end.outcome, end.state) == ("success", {"n": LINKS})
+
+
+async def test_result_of_a_run_that_is_stopped_while_its_turn_is_in_this_process(rig: Rig) -> None:
+    app, is_running, may_end = Heliograph("stopped"), asyncio.Event(), asyncio.Event()
+
+    @app.agent(activate_on=START)
+    async def one(_: Context) -> None:
+        is_running.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):  # it does not end when the kernel ends its turn
+                await may_end.wait()
+
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        waiting = asyncio.create_task(result_of(rig, run_id))
+        await is_running.wait()
+        await rig.client.stop_run(run_id, now=True)
+        end = await waiting
+        may_end.set()
+    assert (end.outcome, end.reason) == ("canceled", "user_interrupt")
+
+
+async def test_result_after_the_reply_to_the_last_commit_was_lost(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repetition is a duplicate, whose writer does not know the end: it is read."""
+    lost: list[Any] = []
+
+    def lose_reply(function: str, _args: Any, answer: Any) -> None:
+        if function == "finish" and answer is not None and not lost:
+            lost.append(answer)
+            raise StoreUnavailable("the reply was lost")
+
+    calls = Calls(rig, monkeypatch, lose_reply)
+    async with rig.serving(single()):
+        reads = reads_of(rig, monkeypatch)
+        end = await result_of(rig, await rig.start(single()))
+    assert sum("read_log" in query for query in reads) == 1
+    assert [answer[0]["outcome"] for name, _, answer in calls.made if name == "finish"] == ["ok", "duplicate"]
+    assert end.outcome == "success"
+
+
+async def test_wait_outlasts_an_outage(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rig.serving(single()):
+        run_id = (await rig.run(single())).run_id
+    failed: list[str] = []
+    fetch = rig.runtime.database.fetch
+
+    async def fail_twice(query: str, *args: object) -> Any:
+        if len(failed) < 2:
+            failed.append(query)
+            raise StoreUnavailable("the database is away")
+        return await fetch(query, *args)
+
+    monkeypatch.setattr(rig.runtime.database, "fetch", fail_twice)
+    assert (await result_of(rig, run_id)).outcome == "success"
+    assert len(failed) == 2
+
+
+async def test_cancelled_wait_does_not_stop_the_run(rig: Rig) -> None:
+    app, may_end = Heliograph("patient"), asyncio.Event()
+
+    @app.agent(activate_on=START)
+    async def one(_: Context) -> None:
+        await may_end.wait()
+
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        waiting = asyncio.create_task(rig.client.result(run_id))
+        await rig.turn_of("one", "running")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        may_end.set()
+        assert (await result_of(rig, run_id)).outcome == "success"
+    assert rig.runtime._run_ends._awaited == {}
+    assert rig.runtime._run_ends._turns == {}
+
+
+async def test_invalid_id_and_damaged_log_are_errors(rig: Rig) -> None:
+    with pytest.raises(InvalidInput, match="run id"):
+        await rig.client.result("no id")
+    run_id = (await rig.run(single())).run_id
+    await rig.fetch(
+        "update heliograph.signals set entries = jsonb_set(entries, '{-1,name}', '\"note\"') where run_id = $1 and seq ="
+        " (select max(seq) from heliograph.signals where run_id = $1)",
+        run_id,
+    )
+    try:
+        with pytest.raises(KernelRejected, match=r"does not end with workflow:end") as damaged:
+            await result_of(rig, run_id)
+        assert damaged.value.code == UNDECODABLE
+    finally:
+        await rig.fetch(
+            "update heliograph.signals set entries = jsonb_set(entries, '{-1,name}', '\"workflow:end\"') where run_id = $1 and seq ="
+            " (select max(seq) from heliograph.signals where run_id = $1)",
+            run_id,
+        )
+
+
+async def test_run_without_a_function_for_signals_reads_the_log_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = reads_of(rig, monkeypatch)
+    result = await rig.run(chain())
+    assert [signal.seq for signal in result.signals] == [*range(1, len(result.signals) + 1)]
+    assert sum("read_log" in query for query in reads) == 1
+
+
+async def test_client_of_another_process_waits_for_a_ring_not_for_the_poll(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph.run_follower.POLL_SECONDS", SOON_SECONDS)
+    app, may_end, has_read = Heliograph("rung"), asyncio.Event(), asyncio.Event()
+
+    @app.agent(activate_on=START)
+    async def one(_: Context) -> None:
+        await may_end.wait()
+
+    async with Client(rig.url, rig.runtime.settings.project) as client, rig.serving(app):
+        run_id = await rig.start(app)
+        reader = client._open.reader
+        read = reader.progress_of_run
+
+        async def noted(run_id: str) -> Any:
+            found = await read(run_id)
+            has_read.set()
+            return found
+
+        monkeypatch.setattr(reader, "progress_of_run", noted)
+        async with asyncio.timeout(SOON_SECONDS / 2):
+            waiting = asyncio.create_task(client.result(run_id))
+            await has_read.wait()
+            may_end.set()
+            assert (await waiting).outcome == "success"
