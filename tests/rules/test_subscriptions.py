@@ -172,3 +172,36 @@ async def test_subscription_wakes_when_the_key_of_its_project_arrives() -> None:
     subscriptions.ring_from_wire([known.of(WORK)])
     assert await subscription.wait(0)
     subscription.close()
+
+
+async def test_subscription_computes_the_token_of_its_key_once_and_keeps_nothing_after_its_close(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The hash is a large part of a short subscription, such as that of a caller that waits for a run."""
+    made = tokens(one=ONE)
+    computed: list[BellKey] = []
+    of = made.of
+
+    def noted(key: BellKey) -> str:
+        computed.append(key)
+        return of(key)
+
+    monkeypatch.setattr(made, "of", noted)
+    subscriptions = Subscriptions(made)
+    first, second = subscriptions.subscribe([WORK]), subscriptions.subscribe([WORK])
+    first.close()
+    assert len(subscriptions._keys_on_wire) == 2  # the token, and the name of the pool
+    second.close()
+    assert computed == [WORK]
+    assert (subscriptions._keys_on_wire, subscriptions._texts_of_key, subscriptions._of_key) == ({}, {}, {})
+
+
+async def test_token_that_was_learned_later_is_forgotten_with_its_subscription() -> None:
+    made = Tokens()
+    subscriptions = Subscriptions(made)
+    subscription = subscriptions.subscribe([WORK])
+    made.add("one", ONE)
+    subscriptions.learned("one")
+    assert made.of(WORK) in subscriptions._keys_on_wire
+    subscription.close()
+    assert subscriptions._keys_on_wire == {}

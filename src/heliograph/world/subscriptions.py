@@ -86,6 +86,7 @@ class Subscriptions:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._of_key: dict[BellKey, set[Listener]] = {}
+        self._texts_of_key: dict[BellKey, set[str]] = {}  # that ring for it on a wire
         self._keys_on_wire: dict[str, set[BellKey]] = {}
         self._of_signals: dict[str, PatternListeners] = {}  # by project
         self._announcements: dict[str, Announcements] = {}  # by project
@@ -114,9 +115,8 @@ class Subscriptions:
                 self.of_signals(key.project).add(key.name[len(SIGNALS) :], listener)
                 continue
             if key not in self._of_key:
-                self._of_key[key] = set()
-                for text in self._on_wire(key):
-                    self._keys_on_wire.setdefault(text, set()).add(key)
+                self._of_key[key], self._texts_of_key[key] = set(), set()
+                self._listen_on_wire(key)
             self._of_key[key].add(listener)
 
     def forget(self, listener: Listener) -> None:
@@ -127,7 +127,7 @@ class Subscriptions:
             self._of_key[key].discard(listener)
             if not self._of_key[key]:
                 del self._of_key[key]
-                for text in self._on_wire(key):
+                for text in self._texts_of_key.pop(key):
                     self._keys_on_wire[text].discard(key)
                     if not self._keys_on_wire[text]:
                         del self._keys_on_wire[text]
@@ -136,8 +136,7 @@ class Subscriptions:
         """Start listening for the project's tokens, now that its key is known, and ring once for rings that were missed."""
         keys = self.keys_of(project)
         for key in keys:
-            for text in self._on_wire(key):
-                self._keys_on_wire.setdefault(text, set()).add(key)
+            self._listen_on_wire(key)
         self._learn_kinds(project)
         if project in self._of_signals:
             self._of_signals[project].learned()
@@ -189,7 +188,10 @@ class Subscriptions:
         if announcements is not None and (kind := self._tokens.of_kind(project, SUBSCRIBERS)) is not None:
             self._masked[kind] = announcements.announced
 
-    def _on_wire(self, key: BellKey) -> list[str]:
-        """The texts that ring for `key`: its token, once known, and for a pool its name, on wires that carry names."""
+    def _listen_on_wire(self, key: BellKey) -> None:
+        """Find `key` by the texts that ring for it: its token, once known, and for a pool its name, on wires that carry names."""
         token = [self._tokens.of(key)] if self._tokens.has_token(key) else []
-        return [*token, *([key.name] if key.name.startswith("work:") else [])]
+        texts = [*token, *([key.name] if key.name.startswith("work:") else [])]
+        self._texts_of_key[key].update(texts)
+        for text in texts:
+            self._keys_on_wire.setdefault(text, set()).add(key)
