@@ -90,8 +90,8 @@ class Runs:
 
 
 class FollowedRuns(Runs):
-    """Heliograph in a process that also executes the runs: it waits for their results, and follows the log of a run until a call is
-    open, as an application does."""
+    """Heliograph in a process that also executes the runs: it waits for results, as an application does. For suspended runs
+    it follows the log up to `tool:call`."""
 
     def __init__(self, runtime: Runtime, watch: asyncpg.Connection, url: str):
         super().__init__(runtime, watch, url)

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TypeVar
 
 from heliograph.errors import StoreUnavailable
-from heliograph.execution.run_ends import END, RunEnds
+from heliograph.execution.local_runs import LocalRuns
 from heliograph.ledger.reader import Reader
 from heliograph.signals.model import Signal
-from heliograph.signals.run_end import read_end
+from heliograph.signals.run_end import END, read_end
 from heliograph.types import JsonObject
 from heliograph.world.seam import World, bell_keys
 
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 class RunFollower:
-    """Yields the signals of one project's runs as they are recorded. ends: those that the workers of this process commit."""
+    """Follows the runs of one project: yields their signals, or waits for their ends. local_runs: what the workers of this process do."""
 
-    def __init__(self, world: World, reader: Reader, project: str, ends: RunEnds):
+    def __init__(self, world: World, reader: Reader, project: str, local_runs: LocalRuns):
         self._world = world
         self._reader = reader
         self._project = project
-        self._ends = ends
+        self._local_runs = local_runs
 
     async def follow(self, run_id: str, after: int) -> AsyncGenerator[Signal, None]:
         """Yield the signals of `pages` one by one."""
@@ -66,31 +66,36 @@ class RunFollower:
         finally:
             subscription.close()
 
-    async def end(self, run_id: str) -> JsonObject:
+    async def wait_for_end(self, run_id: str) -> JsonObject:
         """Wait for the end of a run; return the payload of its `workflow:end`.
 
         Raises NotFound (`unknown_run`, `pruned_run`), StoreUnavailable after an outage of one minute, KernelRejected for a damaged log.
         """
         subscription = self._world.subscribe(bell_keys(self._project, [f"log:{run_id}"]))
-        read_count, is_late = 0, False
+        signals_seen, is_check_due = 0, False
         try:
-            with self._ends.awaited(self._project, run_id) as end:
+            with self._local_runs.waiter(self._project, run_id) as waiter:
                 while True:
                     subscription.clear()
-                    if end.payload is not None:
-                        return end.payload
-                    if is_late or not self._ends.has_turn(self._project, run_id):
+                    if waiter.payload is not None:
+                        return waiter.payload
+                    if is_check_due or not self._local_runs.has_turn(self._project, run_id):
                         run = await self._retried(partial(self._reader.progress_of_run, run_id))
                         if run.status == "ended":
-                            page = await self._retried(partial(self._reader.signals, run_id, run.signal_count - 1, 1))
-                            return read_end(run_id, page[0] if page else None)
-                        if run.signal_count > read_count:
-                            read_count = run.signal_count
+                            return await self._read_end(run_id, run.signal_count)
+                        if run.signal_count > signals_seen:
+                            signals_seen = run.signal_count
                             subscription.found()
-                    # after this time without a ring somebody may have stopped the run, or the ring was lost
-                    is_late = not await subscription.wait(POLL_SECONDS)
+                    # without a ring: it may be lost, or the run may have ended without the turn that is executed here
+                    is_check_due = not await subscription.wait(POLL_SECONDS)
         finally:
             subscription.close()
+
+    async def _read_end(self, run_id: str, signal_count: int) -> JsonObject:
+        page = await self._retried(partial(self._reader.signals, run_id, signal_count - 1, 1))
+        if not page:
+            await self._retried(partial(self._reader.progress_of_run, run_id))  # raises if the run was pruned meanwhile
+        return read_end(run_id, page[0] if page else None)
 
     async def _is_over(self, run_id: str) -> bool:
         return (await self._reader.run(run_id)).status == "ended"

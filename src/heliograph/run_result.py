@@ -30,7 +30,7 @@ class EndedRun(Generic[State_co]):
 
 @dataclass(frozen=True)
 class RunResult(EndedRun[State_co]):
-    """How a run ended. `state` has the application's type; `signals` is the whole log, in order."""
+    """How a run ended, with its whole log in order. `state` has the application's type."""
 
     signals: list[Signal] = field(kw_only=True)
 
@@ -47,6 +47,6 @@ def result_of_run(run_id: str, workflow: Workflow, signals: Sequence[Signal]) ->
 
 
 def ended_run(run_id: str, end: Mapping[str, Any], workflow: Workflow | None) -> EndedRun[Any]:
-    """How a run ended. end: the payload of its workflow:end. workflow: the state has its type; a JSON object without it."""
+    """How a run ended. end: the payload of its workflow:end. workflow: gives the state its type; a JSON object without it."""
     state = end["state"] if workflow is None else workflow.shape.load(end["state"])
     return EndedRun(run_id, end["outcome"], state, end["metrics"], end.get("reason"), end.get("code"))

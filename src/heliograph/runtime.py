@@ -19,8 +19,8 @@ from heliograph.doorbell.base import Bell
 from heliograph.doorbell.postgres import PostgresDoorbell
 from heliograph.egress.messenger import Messenger
 from heliograph.errors import Conflict, InvalidInput
+from heliograph.execution.local_runs import LocalRuns
 from heliograph.execution.project_services import ProjectServices
-from heliograph.execution.run_ends import RunEnds
 from heliograph.harness.resolve import Harnesses
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.pool import Database
@@ -70,8 +70,8 @@ class Runtime:
         self.world = world
         self.ledger = Ledger(world, settings.project)
         self.reader = Reader(database, settings.project)
-        self._run_ends = RunEnds()
-        self._follower = RunFollower(world, self.reader, settings.project, self._run_ends)
+        self._local_runs = LocalRuns()
+        self._follower = RunFollower(world, self.reader, settings.project, self._local_runs)
         self.harnesses = Harnesses(settings.model)
         self.toolbox = Toolbox(server_policy(settings.mcp_allow))
 
@@ -113,7 +113,7 @@ class Runtime:
                 metrics=metrics,
                 toolbox=self.toolbox,
                 tracer=self.tracer,
-                run_ends=self._run_ends,
+                local_runs=self._local_runs,
             )
             for ledger in ledgers
         ]
@@ -219,8 +219,8 @@ class Runtime:
         return self._follower.pages(run_id, after)
 
     async def result(self, run_id: str, workflow: Workflow | None = None) -> EndedRun[Any]:
-        """See `Client.result`. workflow: the application whose type the state has."""
-        return ended_run(run_id, await self._follower.end(run_id), workflow)
+        """See `Client.result`. workflow: gives the state its type; a JSON object without it."""
+        return ended_run(run_id, await self._follower.wait_for_end(run_id), workflow)
 
     async def run(
         self, workflow: Workflow, state: Any = None, *, run_id: str | None = None,
@@ -264,8 +264,8 @@ class Runtime:
         return result_of_run(name, workflow, signals)
 
     async def _collect(self, run_id: str, on_signal: Callable[[Signal], None] | None) -> list[Signal]:
-        if on_signal is None:  # then one read of the whole log is enough
-            await self._follower.end(run_id)
+        if on_signal is None:  # no reader during the run: the log is read once, after its end
+            await self._follower.wait_for_end(run_id)
         signals = []
         async for signal in self.follow(run_id):
             signals.append(signal)

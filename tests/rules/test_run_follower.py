@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heliograph import run_follower
-from heliograph.execution.run_ends import RunEnds
+from heliograph.execution.local_runs import LocalRuns
 from heliograph.run_follower import RunFollower
 from heliograph.signals.model import Signal
 
@@ -50,7 +50,7 @@ def signal(seq: int, name: str) -> Signal:
 
 
 async def followed(log: Log) -> list[str]:
-    follower: Any = RunFollower(log, log, "default", RunEnds())  # type: ignore[arg-type]  # as much of both as it uses
+    follower: Any = RunFollower(log, log, "default", LocalRuns())  # type: ignore[arg-type]  # as much of both as it uses
     assert [each.seq async for each in follower.follow("r", 0)][-1] > 0
     return log.done
 

@@ -1,4 +1,4 @@
-"""`Client.result` waits for the end of a run. A process whose worker ends the run reads nothing for it (decision 0192)."""
+"""`Client.result` waits for the end of a run. A caller in the process of the last turn reads nothing for it (decision 0192)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reads_of(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("app", [single(), chain()], ids=["one turn", "a chain of turns"])
-async def test_process_that_ends_a_run_reads_nothing_for_its_result(
+async def test_waiting_caller_in_the_process_of_the_last_turn_sends_no_query(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, app: Heliograph
 ) -> None:
     monkeypatch.setattr(claim_loop, "_AGAIN_SECONDS", claim_loop.POLL_SECONDS)
@@ -64,7 +64,7 @@ async def test_process_that_ends_a_run_reads_nothing_for_its_result(
         assert len(reads) == 2
 
 
-async def test_result_is_what_the_database_has(rig: Rig) -> None:
+async def test_handed_over_result_equals_the_one_that_is_read(rig: Rig) -> None:
     """Numbers, the order of keys, and secrets that the ledger does not keep."""
     keep_out("the-secret-of-this-test")
     app = Heliograph("values")
@@ -107,7 +107,7 @@ async def test_each_caller_has_a_state_of_its_own(rig: Rig) -> None:
     assert first.state is not second.state
 
 
-async def test_result_of_a_run_that_another_process_ends(rig: Rig) -> None:
+async def test_result_of_a_run_of_another_process_is_read(rig: Rig) -> None:
     settings = Settings(database_url=rig.url, project=rig.runtime.settings.project)
     async with open_runtime(settings) as elsewhere, rig.serving(chain(), runtime=elsewhere):
         waiting = asyncio.create_task(result_of(rig, "before"))
@@ -118,7 +118,7 @@ async def test_result_of_a_run_that_another_process_ends(rig: Rig) -> None:
     assert (end.outcome, end.state) == ("success", {"n": LINKS})
 
 
-async def test_result_of_a_run_that_is_stopped_while_its_turn_is_in_this_process(rig: Rig) -> None:
+async def test_stopped_run_is_returned_as_canceled_while_its_turn_still_runs_here(rig: Rig) -> None:
     app, is_running, may_end = Heliograph("stopped"), asyncio.Event(), asyncio.Event()
 
     @app.agent(activate_on=START)
@@ -138,8 +138,8 @@ async def test_result_of_a_run_that_is_stopped_while_its_turn_is_in_this_process
     assert (end.outcome, end.reason) == ("canceled", "user_interrupt")
 
 
-async def test_result_after_the_reply_to_the_last_commit_was_lost(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The repetition is a duplicate, whose writer does not know the end: it is read."""
+async def test_result_is_read_after_a_lost_reply_to_the_last_commit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repeated call returns `duplicate`, so the caller reads the end."""
     lost: list[Any] = []
 
     def lose_reply(function: str, _args: Any, answer: Any) -> None:
@@ -154,6 +154,48 @@ async def test_result_after_the_reply_to_the_last_commit_was_lost(rig: Rig, monk
     assert sum("read_log" in query for query in reads) == 1
     assert [answer[0]["outcome"] for name, _, answer in calls.made if name == "finish"] == ["ok", "duplicate"]
     assert end.outcome == "success"
+
+
+async def test_failed_run_is_returned_and_not_raised(rig: Rig) -> None:
+    app = Heliograph("failing")
+
+    @app.agent(activate_on=START)
+    def one(_: Context) -> None:
+        raise ValueError("no")
+
+    async with rig.serving(app):
+        end = await result_of(rig, await rig.start(app))
+    assert end.outcome == "failed"
+    assert end == await result_of(rig, end.run_id)
+
+
+async def test_state_that_does_not_match_the_application_is_an_error(rig: Rig) -> None:
+    app = Heliograph("worded")
+
+    @app.agent(activate_on=START, updates="words")
+    def one(_: Context) -> str:
+        return "many"
+
+    typed = Heliograph("typed", state=Post)
+    typed.agent(name="one", activate_on=START)(lambda ctx: None)
+    run_id = (await rig.run(app)).run_id
+    with pytest.raises(InvalidInput) as wrong:
+        await result_of(rig, run_id, typed)
+    assert wrong.value.code == "invalid_state"
+
+
+async def test_run_that_is_pruned_before_its_end_is_read_is_an_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id, signals = (await rig.run(single())).run_id, rig.runtime.reader.signals
+
+    async def pruned_first(run_id: str, after: int, limit: int) -> Any:
+        await rig.runtime.ledger.prune(rig.runtime.world.now(), 100)
+        return await signals(run_id, after, limit)
+
+    monkeypatch.setattr(rig.runtime.reader, "signals", pruned_first)
+    for _ in range(2):
+        with pytest.raises(NotFound) as pruned:
+            await result_of(rig, run_id)
+        assert pruned.value.code == "pruned_run"
 
 
 async def test_wait_outlasts_an_outage(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +231,8 @@ async def test_cancelled_wait_does_not_stop_the_run(rig: Rig) -> None:
             await waiting
         may_end.set()
         assert (await result_of(rig, run_id)).outcome == "success"
-    assert rig.runtime._run_ends._awaited == {}
-    assert rig.runtime._run_ends._turns == {}
+    assert rig.runtime._local_runs._waiters == {}
+    assert rig.runtime._local_runs._turns == {}
 
 
 async def test_invalid_id_and_damaged_log_are_errors(rig: Rig) -> None:
@@ -214,7 +256,7 @@ async def test_invalid_id_and_damaged_log_are_errors(rig: Rig) -> None:
         )
 
 
-async def test_run_without_a_function_for_signals_reads_the_log_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_without_on_signal_reads_the_log_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = reads_of(rig, monkeypatch)
     result = await rig.run(chain())
     assert [signal.seq for signal in result.signals] == [*range(1, len(result.signals) + 1)]

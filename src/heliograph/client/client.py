@@ -16,7 +16,7 @@ from heliograph.client.human_tasks import Approvals, HumanTask
 from heliograph.client.message_client import MessageClient
 from heliograph.client.replies import Command, StopResult, command_of
 from heliograph.client.reports import report_result
-from heliograph.client.signal_client import Application, ApplicationOf
+from heliograph.client.signal_client import Application, TypedApplication
 from heliograph.client.stops import stop_run, stop_turn
 from heliograph.codes import USER_INTERRUPT
 from heliograph.control.pool_names import DEFAULT_POOL
@@ -66,14 +66,16 @@ class Client(MessageClient):
     async def result(self, run_id: str) -> EndedRun[dict[str, Any]]: ...
 
     @overload
-    async def result(self, run_id: str, app: ApplicationOf[AppState]) -> EndedRun[AppState]: ...
+    async def result(self, run_id: str, app: TypedApplication[AppState]) -> EndedRun[AppState]: ...
 
     async def result(self, run_id: str, app: Application | None = None) -> EndedRun[Any]:
-        """Wait for the end of a run, and return its outcome and its last state. A second call returns the same.
+        """Wait for the end of a run, and return its outcome and its final state. Further calls return the same.
 
-        app: the application of the run; the state then has its type, and is a JSON object otherwise. `asyncio.timeout` limits the wait; the
-        run continues.
-        Raises NotFound (`unknown_run`, `pruned_run`), InvalidInput, StoreUnavailable if the database remains unreachable for a minute.
+        Any process may wait, before or after the end. A run that failed or was stopped is returned, not raised: see `outcome`. There is
+        no time limit, also while the run waits for a person or no worker runs: `asyncio.timeout` ends the wait, and the run continues.
+        app: the application of the run; the state then has its type, and is a JSON object otherwise.
+        Raises NotFound (`unknown_run`, `pruned_run`), InvalidInput for a malformed id, and for a state that does not match the type of
+        `app`; KernelRejected (`UNDECODABLE`) for a damaged log, StoreUnavailable if the database remains unreachable for a minute.
         """
         return await self._open.result(check_id(run_id, "a run id", "/run_id"), None if app is None else app.workflow)
 

@@ -37,8 +37,8 @@ class Application(Protocol):
     def workflow(self) -> Workflow: ...
 
 
-class ApplicationOf(Application, Protocol[State_co]):
-    """An application with a state of this type."""
+class TypedApplication(Application, Protocol[State_co]):
+    """An application whose state has a known type. `run` is declared because its result carries that type."""
 
     async def run(self) -> EndedRun[State_co]: ...
 

@@ -43,13 +43,13 @@ async def deliver(
     )  # fmt: skip
     content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
     with services.run_serializers.enter(claimed.run_id) as serializer:
-        reaction, is_ours = await _commit(owned, services.ledger.may_follow, serializer, ending, content)
+        reaction, is_confirmed = await _commit(owned, services.ledger.may_follow, serializer, ending, content)
     if services.metrics is not None:
         owned.signals.count(ending.drafts)
         services.metrics.ended(claimed.agent, ending.outcome)
     owned.trace.reacted(reaction)
-    if is_ours and reaction.status == "ended":
-        services.run_ends.committed(services.project, claimed.run_id, reaction.drafts)
+    if is_confirmed and reaction.status == "ended":
+        services.local_runs.record_end(services.project, claimed.run_id, reaction.drafts)
     services.ring(f"log:{claimed.run_id}")
     if claimed.parent_turn_id is not None:
         services.ring(f"report:{claimed.target}")  # its parent waits for this turn
@@ -58,7 +58,10 @@ async def deliver(
 async def _commit(
     owned: OwnedTurn, may_follow: Callable[[str], bool], serializer: RunSerializer, ending: Ending, content: JsonObject
 ) -> tuple[Reaction, bool]:
-    """Commit, and compute the reaction again after each conflict. Returns the reaction, and whether this call has committed it."""
+    """Commit, and compute the reaction again after each conflict. Returns the reaction, and whether the commit was answered `ok`.
+
+    After `duplicate`, an earlier attempt may have committed another reaction.
+    """
     world, view = owned.world, owned.claimed.run
     failure: RunFailure | None = None
     while True:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph.control.pool_names import DEFAULT_POOL, queue_name
 from heliograph.egress.messenger import Messenger
 from heliograph.execution.handler_queues import HandlerQueues
-from heliograph.execution.run_ends import RunEnds
+from heliograph.execution.local_runs import LocalRuns
 from heliograph.execution.run_serializer import RunSerializers
 from heliograph.execution.state_events import StateEvents
 from heliograph.execution.turn_inputs import LIVE, TurnInputs
@@ -41,7 +41,7 @@ class ProjectServices:
     metrics: counts the signals and phases of the turns; None for a worker without metrics.
     tracer: records the turns as spans.
     inputs: reads the inputs of the turns.
-    run_ends: the ends of runs that this process commits.
+    local_runs: what the workers of this process do with runs, for callers that wait for these.
     """
 
     world: World
@@ -60,7 +60,7 @@ class ProjectServices:
     handler_queues: HandlerQueues = field(default_factory=HandlerQueues)
     tracer: Tracer = NULL_TRACER
     inputs: TurnInputs = LIVE
-    run_ends: RunEnds = field(default_factory=RunEnds)
+    local_runs: LocalRuns = field(default_factory=LocalRuns)
 
     @property
     def wires(self) -> list[str]:

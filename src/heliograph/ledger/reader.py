@@ -83,7 +83,7 @@ class Reader:
         return await self._run(RunRow, run_id)
 
     async def progress_of_run(self, run_id: str) -> RunProgressRow:
-        """Read how far a run is, without its state. Raises NotFound (`unknown_run`, `pruned_run`)."""
+        """Read the status of a run, without its state. Raises NotFound (`unknown_run`, `pruned_run`)."""
         return await self._run(RunProgressRow, run_id)
 
     async def _run(self, kind: type[R], run_id: str) -> R:

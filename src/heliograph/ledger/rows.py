@@ -30,7 +30,7 @@ class RunRow(msgspec.Struct, frozen=True):
 
 
 class RunProgressRow(msgspec.Struct, frozen=True):
-    """How far a run is. status: as of a `RunRow`."""
+    """The status and the number of signals of a run. status: see `RunRow`."""
 
     status: str
     signal_count: int

@@ -11,6 +11,7 @@ from heliograph.errors import KernelRejected
 from heliograph.signals.model import Signal
 from heliograph.types import JsonObject
 
+END = "workflow:end"
 _MILLISECONDS_MAX = 1e15  # far within the range of a timedelta, which the command line computes
 
 
@@ -41,7 +42,7 @@ def read_end(run_id: str, signal: Signal | None) -> JsonObject:
     signal: the last signal of the run's log; None if the log is empty. Raises KernelRejected (UNDECODABLE) for a missing or
     malformed `workflow:end`.
     """
-    if signal is None or signal.name != "workflow:end":
+    if signal is None or signal.name != END:
         raise KernelRejected(f"run {run_id} has ended, but its log does not end with workflow:end", code=UNDECODABLE,
                             hint=f"helio signal tail --run {run_id} lists the log")  # fmt: skip
     try:

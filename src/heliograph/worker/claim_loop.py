@@ -275,7 +275,7 @@ class Worker:
         claimed = runner.owned.claimed
         turn_id, is_abandoned = claimed.turn_id, False
         enter_turn(claimed.run_id, turn_id, claimed.agent)
-        runner.services.run_ends.turn_started(runner.owned.project, claimed.run_id)
+        runner.services.local_runs.execution_started(runner.owned.project, claimed.run_id)
         try:
             await runner.run()
         except TurnLost as lost:
@@ -289,7 +289,7 @@ class Worker:
             log.exception("%s is abandoned by this worker", turn_id, exc_info=error)
             is_abandoned = not await self._fail(runner, "a value of this turn is nested too deeply for the runtime")
         finally:
-            runner.services.run_ends.turn_ended(runner.owned.project, claimed.run_id)
+            runner.services.local_runs.execution_ended(runner.owned.project, claimed.run_id)
             self._release_slot(runner, is_abandoned=is_abandoned)
 
     def _release_slot(self, runner: TurnRunner, *, is_abandoned: bool) -> None:

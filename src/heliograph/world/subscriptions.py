@@ -86,7 +86,7 @@ class Subscriptions:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._of_key: dict[BellKey, set[Listener]] = {}
-        self._texts_of_key: dict[BellKey, set[str]] = {}  # that ring for it on a wire
+        self._texts_of_key: dict[BellKey, set[str]] = {}  # the texts on a wire that ring for it
         self._keys_on_wire: dict[str, set[BellKey]] = {}
         self._of_signals: dict[str, PatternListeners] = {}  # by project
         self._announcements: dict[str, Announcements] = {}  # by project
@@ -189,7 +189,7 @@ class Subscriptions:
             self._masked[kind] = announcements.announced
 
     def _listen_on_wire(self, key: BellKey) -> None:
-        """Find `key` by the texts that ring for it: its token, once known, and for a pool its name, on wires that carry names."""
+        """Register the texts on a wire that ring for `key`: its token, once known, and for a pool its name, on wires that carry names."""
         token = [self._tokens.of(key)] if self._tokens.has_token(key) else []
         texts = [*token, *([key.name] if key.name.startswith("work:") else [])]
         self._texts_of_key[key].update(texts)

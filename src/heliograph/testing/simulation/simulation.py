@@ -143,7 +143,7 @@ class _SimulatedRuntime(Runtime):
     def __init__(self, world: OutsideWorld, kernel: InMemoryKernel):
         super().__init__(Settings(project=PROJECT), cast(Database, None), cast(RealWorld, world))
         self.reader = SimulatedReader(kernel, PROJECT)
-        self._follower = RunFollower(world, self.reader, PROJECT, self._run_ends)
+        self._follower = RunFollower(world, self.reader, PROJECT, self._local_runs)
 
 
 def _check_agent(spec: AgentSpec, harness_of: StubbedModels, *, dies: bool) -> None:

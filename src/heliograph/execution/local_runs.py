@@ -1,0 +1,71 @@
+"""Runs with turns in this process, and the callers here that wait for their ends: they need not read what this process has just committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from heliograph.execution.packed_commit import as_jsonb
+from heliograph.redaction import redacted_json
+from heliograph.signals.model import Draft
+from heliograph.signals.run_end import END
+from heliograph.types import JsonObject
+
+
+class EndWaiter:
+    """A caller that waits for the end of a run. payload: that of `workflow:end`, set when a turn in this process commits it."""
+
+    payload: JsonObject | None = None
+
+
+class LocalRuns:
+    """What the workers of one process do with runs. A run is its project and its id.
+
+    While a worker here executes a turn of a run, a caller that waits does not read. The run can still end without that turn: by a stop, a
+    timeout, or another worker that took over its lease. So the caller reads after some time without a ring.
+    """
+
+    def __init__(self) -> None:
+        self._turns: Counter[tuple[str, str]] = Counter()
+        self._waiters: dict[tuple[str, str], list[EndWaiter]] = {}
+
+    def execution_started(self, project: str, run_id: str) -> None:
+        """Count a turn of the run that a worker of this process executes from here on."""
+        self._turns[project, run_id] += 1
+
+    def execution_ended(self, project: str, run_id: str) -> None:
+        """Count one turn less, however its execution ended."""
+        run = project, run_id
+        if self._turns[run] > 1:
+            self._turns[run] -= 1
+        else:
+            del self._turns[run]  # a Counter raises no error if `record_end` has removed it
+
+    def has_turn(self, project: str, run_id: str) -> bool:
+        """Whether a worker of this process executes a turn of the run. False once the end of the run is recorded, while that turn finishes."""
+        return self._turns[project, run_id] > 0
+
+    @contextmanager
+    def waiter(self, project: str, run_id: str) -> Iterator[EndWaiter]:
+        """Register a caller for the duration of the block. It looks at `payload` after each ring of the run's log."""
+        run, waiter = (project, run_id), EndWaiter()
+        waiters = self._waiters.setdefault(run, [])
+        waiters.append(waiter)
+        try:
+            yield waiter
+        finally:
+            waiters.remove(waiter)
+            if not waiters:
+                del self._waiters[run]
+
+    def record_end(self, project: str, run_id: str, drafts: Sequence[Draft]) -> None:
+        """Hand the end of a run to the callers that wait for it. Call it after the commit with these signals, and before the ring of its log."""
+        run = project, run_id
+        self._turns.pop(run, None)
+        for waiter in self._waiters.get(run, ()):  # each gets a state of its own
+            payload = next(draft.payload for draft in reversed(drafts) if draft.name == END)
+            # redacted, with keys and numbers in the form in which PostgreSQL returns them
+            waiter.payload = as_jsonb(msgspec.json.decode(redacted_json(payload)))
