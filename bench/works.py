@@ -116,7 +116,7 @@ def _with_worker(work: str) -> Contender:
         f"{HELIOGRAPH}, own worker",
         HELIOGRAPH,
         {SINGLE: (single, 1)},
-        "the process that starts runs executes them, and follows their logs",
+        "the process that starts runs executes them, and waits for their results",
     )
 
 

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TypeVar
 
 from heliograph.errors import StoreUnavailable
-from heliograph.execution.local_runs import LocalRuns
+from heliograph.execution.local_runs import LocalEnd, LocalRuns
 from heliograph.ledger.reader import Reader
+from heliograph.ledger.rows import RunProgressRow
 from heliograph.signals.model import Signal
 from heliograph.signals.run_end import END, read_end
 from heliograph.types import JsonObject
@@ -66,10 +67,10 @@ class RunFollower:
         finally:
             subscription.close()
 
-    async def wait_for_end(self, run_id: str) -> JsonObject:
-        """Wait for the end of a run; return the payload of its `workflow:end`.
+    async def wait_for_end(self, run_id: str) -> LocalEnd | RunProgressRow:
+        """Wait until a run has ended; return its end if this process has just committed it, else its row.
 
-        Raises NotFound (`unknown_run`, `pruned_run`), StoreUnavailable after an outage of one minute, KernelRejected for a damaged log.
+        Raises NotFound (`unknown_run`, `pruned_run`), StoreUnavailable after an outage of one minute.
         """
         subscription = self._world.subscribe(bell_keys(self._project, [f"log:{run_id}"]))
         signals_seen, is_check_due = 0, False
@@ -77,12 +78,12 @@ class RunFollower:
             with self._local_runs.waiter(self._project, run_id) as waiter:
                 while True:
                     subscription.clear()
-                    if waiter.payload is not None:
-                        return waiter.payload
+                    if waiter.end is not None:
+                        return waiter.end
                     if is_check_due or not self._local_runs.has_turn(self._project, run_id):
                         run = await self._retried(partial(self._reader.progress_of_run, run_id))
                         if run.status == "ended":
-                            return await self._read_end(run_id, run.signal_count)
+                            return run
                         if run.signal_count > signals_seen:
                             signals_seen = run.signal_count
                             subscription.found()
@@ -91,11 +92,20 @@ class RunFollower:
         finally:
             subscription.close()
 
-    async def _read_end(self, run_id: str, signal_count: int) -> JsonObject:
-        page = await self._retried(partial(self._reader.signals, run_id, signal_count - 1, 1))
+    async def end(self, run_id: str) -> tuple[str, JsonObject]:
+        """Wait for the end of a run; return its application, and the payload of its `workflow:end`.
+
+        Raises the errors of `wait_for_end`, and KernelRejected for a damaged log.
+        """
+        found = await self.wait_for_end(run_id)
+        if isinstance(found, LocalEnd):
+            if (payload := found.read()) is not None:
+                return found.target, payload
+            found = await self._retried(partial(self._reader.progress_of_run, run_id))
+        page = await self._retried(partial(self._reader.signals, run_id, found.signal_count - 1, 1))
         if not page:
             await self._retried(partial(self._reader.progress_of_run, run_id))  # raises if the run was pruned meanwhile
-        return read_end(run_id, page[0] if page else None)
+        return found.target, read_end(run_id, page[0] if page else None)
 
     async def _is_over(self, run_id: str) -> bool:
         return (await self._reader.run(run_id)).status == "ended"

@@ -220,7 +220,11 @@ class Runtime:
 
     async def result(self, run_id: str, workflow: Workflow | None = None) -> EndedRun[Any]:
         """See `Client.result`. workflow: gives the state its type; a JSON object without it."""
-        return ended_run(run_id, await self._follower.wait_for_end(run_id), workflow)
+        target, end = await self._follower.end(run_id)
+        if workflow is not None and target != workflow.name:
+            raise Conflict(f"run {run_id} is one of the application {target}, not of {workflow.name}; pass its own application",
+                           code="id_conflict")  # fmt: skip
+        return ended_run(run_id, end, workflow)
 
     async def run(
         self, workflow: Workflow, state: Any = None, *, run_id: str | None = None,

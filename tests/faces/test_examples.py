@@ -118,7 +118,8 @@ async def test_chat_remembers_the_messages_of_earlier_turns(runtime: Runtime) ->
 @pytest.mark.more
 async def test_chat_continues_past_the_activation_limit(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a limit of six, which three messages would have reached."""
-    monkeypatch.setitem(chat.app.__dict__, "workflow", replace(chat.app.workflow, max_activations=6))
+    monkeypatch.setitem(chat.app.__dict__, "_workflow", replace(chat.app.workflow, max_activations=6))
+    assert chat.app.workflow.max_activations == 6
     replies, end = await conversation(runtime, [f"message {n}" for n in range(10)])
     assert len(replies) == 10
     assert end["outcome"] == "success"

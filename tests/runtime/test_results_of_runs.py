@@ -12,9 +12,10 @@ from pydantic import BaseModel
 
 from heliograph import Client, Context, Heliograph
 from heliograph.client import EndedRun
+from heliograph.client.arguments import check_stop
 from heliograph.codes import UNDECODABLE
 from heliograph.config import Settings
-from heliograph.errors import InvalidInput, KernelRejected, NotFound, StoreUnavailable
+from heliograph.errors import Conflict, InvalidInput, KernelRejected, NotFound, StoreUnavailable
 from heliograph.redaction import keep_out
 from heliograph.runtime import open_runtime
 from heliograph.worker import claim_loop
@@ -29,7 +30,8 @@ class Post(BaseModel):
 
 async def result_of(rig: Rig, run_id: str, *more: Any) -> EndedRun[Any]:
     async with asyncio.timeout(SOON_SECONDS):
-        return await rig.client.result(run_id, *more)
+        end: EndedRun[Any] = await rig.client.result(run_id, *more)
+    return end
 
 
 def reads_of(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -118,7 +120,11 @@ async def test_result_of_a_run_of_another_process_is_read(rig: Rig) -> None:
     assert (end.outcome, end.state) == ("success", {"n": LINKS})
 
 
-async def test_stopped_run_is_returned_as_canceled_while_its_turn_still_runs_here(rig: Rig) -> None:
+async def test_stopped_run_is_returned_as_canceled_while_its_turn_still_runs_here(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watchdog of this process ends the run, and hands its end over."""
+    monkeypatch.setattr("heliograph.run_follower.POLL_SECONDS", SOON_SECONDS)
     app, is_running, may_end = Heliograph("stopped"), asyncio.Event(), asyncio.Event()
 
     @app.agent(activate_on=START)
@@ -176,12 +182,55 @@ async def test_state_that_does_not_match_the_application_is_an_error(rig: Rig) -
     def one(_: Context) -> str:
         return "many"
 
-    typed = Heliograph("typed", state=Post)
+    typed = Heliograph("worded", state=Post)
     typed.agent(name="one", activate_on=START)(lambda ctx: None)
     run_id = (await rig.run(app)).run_id
     with pytest.raises(InvalidInput) as wrong:
         await result_of(rig, run_id, typed)
     assert wrong.value.code == "invalid_state"
+
+
+async def test_application_of_another_run_is_an_error(rig: Rig) -> None:
+    """Its state might accept any object."""
+    async with rig.serving(single()):
+        run_id = await rig.start(single())
+        for _ in range(2):  # the end is handed over, and read
+            with pytest.raises(Conflict, match="one of the application single, not of chain"):
+                await result_of(rig, run_id, chain())
+
+
+async def test_long_state_is_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Heliograph("long")
+    app.agent(name="one", activate_on=START, updates="text")(lambda ctx: "x" * 100_000)
+    async with rig.serving(app):
+        reads = reads_of(rig, monkeypatch)
+        end = await result_of(rig, await rig.start(app))
+        assert reads
+    assert end.state == {"text": "x" * 100_000}
+
+
+async def test_end_by_another_process_is_found_while_a_turn_is_executed_here(rig: Rig) -> None:
+    app, is_running, may_end = Heliograph("lost"), asyncio.Event(), asyncio.Event()
+
+    @app.agent(activate_on=START)
+    async def one(_: Context) -> None:
+        is_running.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+
+    settings = Settings(database_url=rig.url, project=rig.runtime.settings.project)
+    # neither a sweep nor a renewal tells this worker that its turn is lost, and no ring does
+    async with open_runtime(settings) as elsewhere, rig.serving(app, sweep_seconds=3600, lease_seconds=3600):
+        run_id = await rig.start(app)
+        waiting = asyncio.create_task(result_of(rig, run_id))
+        await is_running.wait()
+        stop = {"run_id": run_id, **check_stop(now=True, grace_seconds=0.0, reason="lost", actor=None)}
+        await elsewhere.world.call("stop_runs", settings.project, [stop])
+        async with rig.serving(single("lost"), runtime=elsewhere):
+            end = await waiting
+        may_end.set()
+    assert end.outcome == "canceled"
 
 
 async def test_run_that_is_pruned_before_its_end_is_read_is_an_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

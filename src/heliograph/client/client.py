@@ -63,7 +63,7 @@ class Client(MessageClient):
         return name
 
     @overload
-    async def result(self, run_id: str) -> EndedRun[dict[str, Any]]: ...
+    async def result(self, run_id: str, app: None = None) -> EndedRun[dict[str, Any]]: ...
 
     @overload
     async def result(self, run_id: str, app: TypedApplication[AppState]) -> EndedRun[AppState]: ...
@@ -74,8 +74,8 @@ class Client(MessageClient):
         Any process may wait, before or after the end. A run that failed or was stopped is returned, not raised: see `outcome`. There is
         no time limit, also while the run waits for a person or no worker runs: `asyncio.timeout` ends the wait, and the run continues.
         app: the application of the run; the state then has its type, and is a JSON object otherwise.
-        Raises NotFound (`unknown_run`, `pruned_run`), InvalidInput for a malformed id, and for a state that does not match the type of
-        `app`; KernelRejected (`UNDECODABLE`) for a damaged log, StoreUnavailable if the database remains unreachable for a minute.
+        Raises NotFound (`unknown_run`, `pruned_run`), Conflict (`id_conflict`) for a run of another application, InvalidInput for a
+        malformed id, and for a state that does not match the type of `app`; KernelRejected (`UNDECODABLE`) for a damaged log, StoreUnavailable if the database remains unreachable for a minute.
         """
         return await self._open.result(check_id(run_id, "a run id", "/run_id"), None if app is None else app.workflow)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -12,13 +13,25 @@ from heliograph.execution.packed_commit import as_jsonb
 from heliograph.redaction import redacted_json
 from heliograph.signals.model import Draft
 from heliograph.signals.run_end import END
-from heliograph.types import JsonObject
+
+_HANDED_BYTES_MAX = 65_536
+
+
+class LocalEnd(msgspec.Struct, frozen=True):
+    """An end that this process has committed. target: the application of the run. payload: that of `workflow:end`; None if it is long."""
+
+    target: str
+    payload: bytes | None
+
+    def read(self) -> Any:
+        """The payload, with keys and numbers in the form in which PostgreSQL returns them."""
+        return None if self.payload is None else as_jsonb(msgspec.json.decode(self.payload))
 
 
 class EndWaiter:
-    """A caller that waits for the end of a run. payload: that of `workflow:end`, set when a turn in this process commits it."""
+    """A caller that waits for the end of a run. end: set when this process commits it."""
 
-    payload: JsonObject | None = None
+    end: LocalEnd | None = None
 
 
 class LocalRuns:
@@ -50,7 +63,7 @@ class LocalRuns:
 
     @contextmanager
     def waiter(self, project: str, run_id: str) -> Iterator[EndWaiter]:
-        """Register a caller for the duration of the block. It looks at `payload` after each ring of the run's log."""
+        """Register a caller for the duration of the block. It looks at `end` after each ring of the run's log."""
         run, waiter = (project, run_id), EndWaiter()
         waiters = self._waiters.setdefault(run, [])
         waiters.append(waiter)
@@ -61,11 +74,15 @@ class LocalRuns:
             if not waiters:
                 del self._waiters[run]
 
-    def record_end(self, project: str, run_id: str, drafts: Sequence[Draft]) -> None:
-        """Hand the end of a run to the callers that wait for it. Call it after the commit with these signals, and before the ring of its log."""
+    def record_end(self, project: str, run_id: str, target: str, drafts: Sequence[Draft]) -> None:
+        """Hand the end of a run to the callers that wait for it. Call it after the commit with these signals, and before the ring of its log.
+
+        Each caller reads a long payload itself, so that many of them do not delay the turns of this process.
+        """
         run = project, run_id
         self._turns.pop(run, None)
-        for waiter in self._waiters.get(run, ()):  # each gets a state of its own
-            payload = next(draft.payload for draft in reversed(drafts) if draft.name == END)
-            # redacted, with keys and numbers in the form in which PostgreSQL returns them
-            waiter.payload = as_jsonb(msgspec.json.decode(redacted_json(payload)))
+        if waiters := self._waiters.get(run):
+            payload = redacted_json(next(draft.payload for draft in reversed(drafts) if draft.name == END))
+            end = LocalEnd(target, payload if len(payload) <= _HANDED_BYTES_MAX else None)
+            for waiter in waiters:
+                waiter.end = end

@@ -30,8 +30,9 @@ class RunRow(msgspec.Struct, frozen=True):
 
 
 class RunProgressRow(msgspec.Struct, frozen=True):
-    """The status and the number of signals of a run. status: see `RunRow`."""
+    """The application, the status and the number of signals of a run. status: see `RunRow`."""
 
+    target: str
     status: str
     signal_count: int
 

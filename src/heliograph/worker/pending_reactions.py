@@ -83,6 +83,8 @@ class PendingReactions:
             raise KernelRejected(str(answer.get("message")), code=answer.get("code"))
         if answer["outcome"] == "ok":
             services.tracer.reacted(pending.target, run_id, reaction, pending.signals)
+            if reaction.status == "ended":
+                services.local_runs.record_end(services.project, run_id, pending.target, reaction.drafts)
             services.ring(f"log:{run_id}")
         return str(answer["outcome"])
 

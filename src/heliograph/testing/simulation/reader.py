@@ -69,7 +69,7 @@ class SimulatedReader(Reader):
 
     async def progress_of_run(self, run_id: str) -> RunProgressRow:
         run = await self.run(run_id)
-        return RunProgressRow(run.status, run.signal_count)
+        return RunProgressRow(run.target, run.status, run.signal_count)
 
     async def runs(
         self, limit: int, *, status: str | None = None, outcome: str | None = None, target: str | None = None,
