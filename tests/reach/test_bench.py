@@ -203,7 +203,7 @@ async def test_process_with_a_worker_of_its_own_waits_for_results_as_an_applicat
     await measure(counting, callers, 0.1)
     found = counting.found
     reads = sum(count for (_, name), count in found.by_statement.items() if name == "read_log")
-    assert reads == 0 if work == "A" else found.items <= reads <= 2 * found.items
+    assert reads == 0 if work == "A" else reads >= found.items
 
 
 @pytest.mark.more

@@ -49,7 +49,7 @@ async def deliver(
         services.metrics.ended(claimed.agent, ending.outcome)
     owned.trace.reacted(reaction)
     if is_confirmed and reaction.status == "ended":
-        services.local_runs.record_end(services.project, claimed.run_id, claimed.target, reaction.drafts)
+        services.local_runs.record_end(services.ledger.project, claimed.run_id, claimed.target, reaction.drafts)
     services.ring(f"log:{claimed.run_id}")
     if claimed.parent_turn_id is not None:
         services.ring(f"report:{claimed.target}")  # its parent waits for this turn

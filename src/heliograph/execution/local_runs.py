@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -42,24 +41,24 @@ class LocalRuns:
     """
 
     def __init__(self) -> None:
-        self._turns: Counter[tuple[str, str]] = Counter()
+        self._turns: dict[tuple[str, str], int] = {}  # of runs that have any
         self._waiters: dict[tuple[str, str], list[EndWaiter]] = {}
 
     def execution_started(self, project: str, run_id: str) -> None:
         """Count a turn of the run that a worker of this process executes from here on."""
-        self._turns[project, run_id] += 1
+        run = project, run_id
+        self._turns[run] = self._turns.get(run, 0) + 1
 
     def execution_ended(self, project: str, run_id: str) -> None:
         """Count one turn less, however its execution ended."""
         run = project, run_id
-        if self._turns[run] > 1:
-            self._turns[run] -= 1
-        else:
-            del self._turns[run]  # a Counter raises no error if `record_end` has removed it
+        left = self._turns.pop(run, 0) - 1  # `record_end` may have removed it
+        if left > 0:
+            self._turns[run] = left
 
     def has_turn(self, project: str, run_id: str) -> bool:
         """Whether a worker of this process executes a turn of the run. False once the end of the run is recorded, while that turn finishes."""
-        return self._turns[project, run_id] > 0
+        return (project, run_id) in self._turns
 
     @contextmanager
     def waiter(self, project: str, run_id: str) -> Iterator[EndWaiter]:

@@ -275,7 +275,8 @@ class Worker:
         claimed = runner.owned.claimed
         turn_id, is_abandoned = claimed.turn_id, False
         enter_turn(claimed.run_id, turn_id, claimed.agent)
-        runner.services.local_runs.execution_started(runner.owned.project, claimed.run_id)
+        services = runner.services
+        services.local_runs.execution_started(services.ledger.project, claimed.run_id)
         try:
             await runner.run()
         except TurnLost as lost:
@@ -289,17 +290,17 @@ class Worker:
             log.exception("%s is abandoned by this worker", turn_id, exc_info=error)
             is_abandoned = not await self._fail(runner, "a value of this turn is nested too deeply for the runtime")
         finally:
-            runner.services.local_runs.execution_ended(runner.owned.project, claimed.run_id)
+            services.local_runs.execution_ended(services.ledger.project, claimed.run_id)
             self._release_slot(runner, is_abandoned=is_abandoned)
 
     def _release_slot(self, runner: TurnRunner, *, is_abandoned: bool) -> None:
         project, turn_id = runner.owned.project, runner.owned.claimed.turn_id
         if self._running.get((project, turn_id)) is not runner:
             return
-        was_full = self._is_full()
+        was_full = self._free_slots <= 0
         del self._running[project, turn_id]
         if (
-            was_full and not self._is_full()
+            was_full and self._free_slots > 0
         ) or self.is_stopping:  # otherwise no work was left to claim, and a bell announces new work
             self._world.ring([self._slot])
         if is_abandoned:
