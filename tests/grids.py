@@ -1,4 +1,4 @@
-"""Grids of cases: `make test` runs some of them, `make test-more` the others."""
+"""How much of a costly test runs where: `make test` has some cases of a grid, `make test-more` the others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
+from hypothesis import settings
 
 
 def mostly_more(cases: Iterable[Any], quick: Collection[int]) -> list[ParameterSet]:
@@ -23,3 +24,8 @@ def every(step: int, cases: Mapping[str, Any]) -> list[ParameterSet]:
         pytest.param(case, id=name, marks=() if n % step == 0 else pytest.mark.more)
         for n, (name, case) in enumerate(cases.items())
     ]
+
+
+def share_of_examples(percent: int) -> settings:
+    """Run a costly property with so many per cent of the examples of the profile: 100 in the gate, 2,000 in `explore`."""
+    return settings(max_examples=settings().max_examples * percent // 100)

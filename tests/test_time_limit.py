@@ -43,4 +43,8 @@ def test_unmarked_test_over_the_limit_is_listed_and_at_the_double_fails(
 
 
 def test_limit_grows_with_the_load() -> None:
-    assert [limit_seconds(load, cores=2) for load in (0.0, 3.0, 8.0)] == [3.0, 4.5, 12.0]
+    assert [limit_seconds(load, 1, cores=2) for load in (0.0, 3.0, 8.0)] == [3.0, 4.5, 12.0]
+
+
+def test_processes_of_the_run_are_load_before_the_average_has_them() -> None:
+    assert [limit_seconds(load, 3, cores=2) for load in (0.0, 8.0)] == [4.5, 12.0]

@@ -1,7 +1,8 @@
 """A test may take three seconds, unless it is marked `more` or `long`: longer, and it is listed; twice as long, and it fails.
 
 One pause of a shared machine is no failure, so the test fails only at the double. Fixtures that several tests share do
-not count. On a machine with other work, the limit grows with the load.
+not count. On a machine with other work, the limit grows with the load, to which each test process of the run belongs from its start:
+the average of the machine has them after a minute.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ FAILS_AT = 2.0  # times the limit
 SLOW = "slower than the limit"
 EXEMPT = ("more", "long")
 
+_PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _own_seconds = pytest.StashKey[float]()
 _shared_seconds = pytest.StashKey[float]()
 
 
-def limit_seconds(load: float, cores: int) -> float:
-    """How long a test may take at this load average."""
-    return SECONDS * max(1.0, load / cores)
+def limit_seconds(load: float, processes: int, cores: int) -> float:
+    """How long a test may take at this load average, if so many processes run tests."""
+    return SECONDS * max(1.0, load / cores, processes / cores)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -47,7 +49,7 @@ def pytest_runtest_makereport(
     seconds = item.stash[_own_seconds] = item.stash.get(_own_seconds, 0.0) + call.duration
     if call.when == "teardown":
         seconds -= item.stash.get(_shared_seconds, 0.0)
-        limit = limit_seconds(os.getloadavg()[0], os.cpu_count() or 1)
+        limit = limit_seconds(os.getloadavg()[0], _PROCESSES, os.cpu_count() or 1)
         if report.passed and seconds > limit and not any(item.get_closest_marker(name) for name in EXEMPT):
             slow = (f"{item.nodeid} took {seconds:.1f} s, and may take {limit:.1f} s at this load: "
                     "make it quicker, or mark it `more`")  # fmt: skip

@@ -17,6 +17,7 @@ from heliograph.cli.completion import script_of
 from heliograph.cli.dev import changed, times_of
 from heliograph.cli.main import main
 from tests.faces.cli_support import HELIO, SECONDS, Running, open_shell
+from tests.grids import mostly_more
 
 
 @pytest.mark.parametrize(
@@ -35,12 +36,15 @@ def test_application_of_a_template_runs(tmp_path: Path, database_url: str, kind:
 
 @pytest.mark.parametrize(
     ("text", "answer"),
-    [
-        ("Refund 25.50 EUR to Ada", "The result: refunded 25.5 EUR to Ada"),
-        ("Refund Ada", "The request names no amount like 250 or 250.50."),
-        ("Refund 1,000 EUR to Ada", "The request names no amount like 250 or 250.50."),
-        ("Refund 50,25 EUR to Ada", "The request names no amount like 250 or 250.50."),
-    ],
+    mostly_more(
+        [
+            ("Refund 25.50 EUR to Ada", "The result: refunded 25.5 EUR to Ada"),
+            ("Refund Ada", "The request names no amount like 250 or 250.50."),
+            ("Refund 1,000 EUR to Ada", "The request names no amount like 250 or 250.50."),
+            ("Refund 50,25 EUR to Ada", "The request names no amount like 250 or 250.50."),
+        ],
+        {2},
+    ),
 )
 def test_template_with_a_tool_reads_the_amount_of_the_request(
     tmp_path: Path, database_url: str, text: str, answer: str

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.ledger.reader import CLAIMS_OF_RUN
+from heliograph.ledger.log_reader import CLAIMS_OF_RUN
 from tests.kernel.kit import (
     Item,
     Kernel,

@@ -11,7 +11,7 @@ import pytest
 
 from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.load_reader import RUNS, TURNS, USES, WAITS
-from heliograph.ledger.reader import CLAIMS_OF_RUN
+from heliograph.ledger.log_reader import CLAIMS_OF_RUN
 from heliograph.testing.database import TestServer
 from tests.kernel.finished_turns import FINISHED_TURNS, Measured, filled_database
 from tests.kernel.kit import (

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.testing.database import TestServer
+from tests.grids import share_of_examples
 from tests.kernel.kit import Item, Kernel, connect, new_project
 from tests.kernel.waits import TOKEN, command, report, suspend, timer, tool
 
@@ -174,7 +175,7 @@ def url(postgres: TestServer) -> Iterator[str]:
 
 @pytest.mark.more
 @pytest.mark.proves("K4", "K5", "K15", "K16", "L0-112", "G-73", "L0-61", "L0-62", "L0-63")
-@settings(max_examples=60)
+@share_of_examples(60)
 @given(script=st.lists(events, max_size=25), join=st.sampled_from(["all", "each"]), is_suspended=st.booleans())
 def test_each_call_is_resolved_once_in_any_order_of_events(
     url: str, script: list[tuple[Any, ...]], join: str, is_suspended: bool

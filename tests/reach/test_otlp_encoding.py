@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -23,6 +23,7 @@ from heliograph.telemetry.otel_encoding import encode
 from heliograph.telemetry.otel_recorded_span import RecordedSpan
 from heliograph.telemetry.otel_transport import open_exporter
 from heliograph.telemetry.settings import TelemetrySettings, Transport
+from tests.grids import share_of_examples
 from tests.reach.otlp_receiver import receiving_grpc, receiving_http
 
 RESOURCE, SCOPE = Resource({"service.name": "heliograph"}), InstrumentationScope("heliograph")
@@ -54,7 +55,7 @@ def of_library() -> ReadableSpan:
 
 
 @pytest.mark.proves("OBS-08")
-@settings(max_examples=50)
+@share_of_examples(50)
 @given(st.lists(RECORDED, max_size=3))
 def test_finished_spans_are_encoded_as_by_opentelemetry(spans: list[RecordedSpan]) -> None:
     assert encode(spans) == encode_spans(spans)

@@ -54,9 +54,9 @@ def test_worker_that_starts_before_postgresql_waits_for_it(stopped: Shell, home:
 
 
 def test_sigterm_ends_a_worker_that_waits_for_postgresql_with_exit_code_0(
-    stopped: Shell, started: list[Running]
+    tmp_path: Path, started: list[Running]
 ) -> None:
-    worker = stopped.start("worker", "press.py:app")
+    worker = open_shell(tmp_path, f"postgresql:///none?host={tmp_path}").start("worker", "press.py:app")
     started.append(worker)
     worker.read_until("trying again for 60 s")
     worker.signal(signal.SIGTERM)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.execution.packed_commit import as_jsonb
@@ -17,6 +17,7 @@ from heliograph.json_numbers import stored_number
 from heliograph.playback.timeline import Timeline
 from heliograph.recording.file import lines_of, read_recording, write_recording
 from heliograph.recording.replay_recording import replay_recording
+from tests.grids import share_of_examples
 from tests.recording.number_app import IN_ANOTHER_FORM, NUMBERS, form_app, number_app
 from tests.recording.simulated import record_simulated
 
@@ -48,7 +49,7 @@ def test_number_differs_from_a_boolean() -> None:
 @pytest.mark.proves("SIG-04")
 @pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "from the ledger"])
 @given(numbers=st.lists(VALUES, min_size=1, max_size=4))
-@settings(max_examples=10)
+@share_of_examples(5)
 def test_generated_numbers_are_replayed_from_a_file(
     tmp_path_factory: pytest.TempPathFactory, is_recorded: bool, numbers: list[float]
 ) -> None:

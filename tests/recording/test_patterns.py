@@ -7,13 +7,14 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph import key_patterns
 from heliograph.adapters.signal_lines import SignalLines
 from heliograph.key_patterns import StreamedText, json_without_secrets, text_without_secrets, without_secrets
 from heliograph.redaction import keep_out, start_of_divided_secret
+from tests.grids import share_of_examples
 from tests.rules.playback_kit import signal
 
 KEY = "a1B2" * 10
@@ -175,7 +176,7 @@ PARTS = [
 
 @pytest.mark.proves("P-29")
 @given(parts=st.lists(st.sampled_from(PARTS), max_size=8), cuts=st.lists(st.integers(0, 400), max_size=12))
-@settings(max_examples=40)
+@share_of_examples(40)
 def test_streamed_text_is_redacted_like_the_whole_text_however_it_is_divided(parts: list[str], cuts: list[int]) -> None:
     keep_out("first Known Secret!", "Known Secret!!")
     text = "".join(parts)
@@ -189,7 +190,7 @@ def test_streamed_text_is_redacted_like_the_whole_text_however_it_is_divided(par
     parts=st.lists(st.sampled_from([part for part in PARTS if "Canary" in part]), min_size=1, max_size=4),
     size=st.integers(1, 40),
 )
-@settings(max_examples=40)
+@share_of_examples(40)
 def test_no_key_between_words_is_printed(parts: list[str], size: int) -> None:
     text = " and ".join(parts)
     assert "Canary" not in streamed([text[place : place + size] for place in range(0, len(text), size)])
@@ -201,7 +202,7 @@ def test_no_key_between_words_is_printed(parts: list[str], size: int) -> None:
     size=st.sampled_from([4, 25, 700, 15_990, 20_000]),
     canary=st.sampled_from(["known-Canary-with-letters", *(part for part in PARTS if "Canary" in part)]),
 )
-@settings(max_examples=25)
+@share_of_examples(25)
 def test_no_part_of_a_secret_after_a_long_word_is_printed(padding: int, size: int, canary: str) -> None:
     keep_out("known-Canary-with-letters")
     text = f"{'a' * padding}-{canary} end"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph import Heliograph
@@ -22,6 +22,7 @@ from heliograph.manifest.ossa import validate_ossa
 from heliograph.manifest.ossa_export import manifest_of
 from heliograph.manifest.reader import parse_manifest
 from heliograph.models import ScriptedModel
+from tests.grids import share_of_examples
 
 TEXTS = st.text(st.sampled_from("ab \n\t:#'\"%&*!|>-?é$\u2028"), min_size=1, max_size=30).filter(
     lambda text: bool(text.strip())
@@ -53,7 +54,7 @@ def loaded(spec: AgentSpec) -> AgentSpec:
 
 
 @pytest.mark.more
-@settings(max_examples=25, deadline=None)
+@share_of_examples(25)
 @given(
     st.fixed_dictionaries({}, optional=OPTIONS),
     st.text(st.sampled_from("abz09_-A"), min_size=1, max_size=64),

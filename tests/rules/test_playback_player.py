@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import HeliographError, InvalidInput, NotFound
@@ -15,6 +15,7 @@ from heliograph.playback import log as log_module
 from heliograph.playback import timeline as timeline_module
 from heliograph.playback.player import Player
 from heliograph.signals.model import Signal
+from tests.grids import share_of_examples
 from tests.rules.playback_kit import AT, signal, sound_logs
 
 LOG = [
@@ -34,7 +35,7 @@ MOVES = st.one_of(
 
 
 @pytest.mark.more  # each move is compared with a fold from the start
-@settings(max_examples=40)
+@share_of_examples(40)
 @given(sound_logs(), st.lists(MOVES, max_size=15))
 def test_snapshot_after_any_moves_equals_the_fold_from_the_start(
     log: list[Signal], moves: list[tuple[str, object]]

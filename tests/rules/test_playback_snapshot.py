@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from heliograph.errors import InvalidInput, NotFound
@@ -15,6 +15,7 @@ from heliograph.playback.snapshot import Snapshot
 from heliograph.playback.timeline import Timeline
 from heliograph.signals.model import Signal, Source
 from heliograph.types import Json, JsonObject
+from tests.grids import share_of_examples
 from tests.rules.playback_kit import plain_fold, signal, sound_logs, wild_logs
 
 
@@ -50,7 +51,7 @@ def as_plain(snapshot: Snapshot) -> dict[str, Any]:
 
 
 @pytest.mark.proves("SIG-02")
-@settings(max_examples=25)
+@share_of_examples(25)
 @given(sound_logs(), st.data())
 def test_snapshot_has_what_copying_every_signal_gives(log: list[Signal], data: st.DataObject) -> None:
     timeline = timeline_of(log)

@@ -1,11 +1,11 @@
-"""Read the current state of the ledger: runs, turns, calls, boxes, callbacks and signals."""
+"""Read the current state of the ledger: runs, turns, calls, boxes, callbacks and workers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -13,12 +13,12 @@ from heliograph.error_text import safe_repr
 from heliograph.errors import HeliographError, KernelRejected, NotFound
 from heliograph.ids import split_signal_id
 from heliograph.ledger.causes import CausalReader
-from heliograph.ledger.decoding import MARK, decode, read_rows
+from heliograph.ledger.decoding import read_rows
 from heliograph.ledger.ended_turns import read_ended_turns
 from heliograph.ledger.fork_reader import ForkReader
 from heliograph.ledger.load_reader import LoadReader
+from heliograph.ledger.log_reader import LogReader
 from heliograph.ledger.open_turns import UnreadableTurn, read_open_turns
-from heliograph.ledger.pool import Database
 from heliograph.ledger.result_limits import CARDS_PER_PAGE, fitting
 from heliograph.ledger.rows import (
     ActivatedTurn,
@@ -30,8 +30,6 @@ from heliograph.ledger.rows import (
     EndedTurnRow,
     LeaseRow,
     OpenTurnRow,
-    RecordedCommitRow,
-    RecordingRow,
     RunProgressRow,
     RunRow,
     RunTraceRow,
@@ -39,29 +37,18 @@ from heliograph.ledger.rows import (
     WaitRow,
     WorkerRow,
 )
+from heliograph.ledger.view_reader import R, all_of
 from heliograph.records import Card, EarlierTurn
-from heliograph.signals.model import Signal, Source
 
 log = logging.getLogger("heliograph.ledger")
 
-R = TypeVar("R", bound=msgspec.Struct)
-
-CLAIMS_OF_RUN = """
-select turn_id, turn_epoch, signals_emitted from heliograph.lease_overview
- where project_id = $1 and run_id = $2 order by started_at, turn_id, turn_epoch
-"""
 # a condition on the application of a run, before the number of its parameter
 _OF_TARGET = "run_id in (select r.run_id from heliograph.run_overview r where r.project_id = $1 and r.target = "
-_RECORDED_BYTES = 16 * 1024 * 1024  # of one page of what was recorded
 OWN_BOX = "box_"  # box_<turn> is the output box of a turn; it has no row of its own
 
 
-class Reader:
+class Reader(LogReader):
     """Queries on the ledger of one project. Lists have at most 1,000 rows unless `limit` is given. Raises StoreUnavailable."""
-
-    def __init__(self, database: Database, project: str):
-        self._database = database
-        self._project = project
 
     @property
     def causes(self) -> CausalReader:
@@ -111,7 +98,7 @@ class Reader:
         since: datetime | None = None,
     ) -> list[RunRow]:  # fmt: skip
         """Read the newest runs, the newest first. target: the name of the application. since: when they started."""
-        where, values = _all_of(
+        where, values = all_of(
             {"status = ": status, "outcome = ": outcome, "target = ": target, "created_at >= ": since}
         )
         return await self._rows(
@@ -138,7 +125,7 @@ class Reader:
         since: datetime | None = None, limit: int = 50,
     ) -> list[TurnRow]:  # fmt: skip
         """Read the newest turns. status: queued, dispatched, running, suspended or done, or an outcome. target, since: as for `runs`."""
-        where, values = _all_of({"target = ": target, "created_at >= ": since}, first=4)
+        where, values = all_of({"target = ": target, "created_at >= ": since}, first=4)
         return await self._rows(
             TurnRow, "turn_overview",
             f"($2::text is null or run_id = $2) and ($3::text is null or $3 in (status, outcome)) and {where}",
@@ -217,7 +204,7 @@ class Reader:
         since: datetime | None = None,
     ) -> list[CallbackRow]:  # fmt: skip
         """Read the newest callbacks. state: due, delivered or dead. target, since: as for `runs`."""
-        where, values = _all_of({"state = ": state, "run_id = ": run_id, "created_at >= ": since, _OF_TARGET: target})
+        where, values = all_of({"state = ": state, "run_id = ": run_id, "created_at >= ": since, _OF_TARGET: target})
         return await self._rows(
             CallbackRow, "callback_overview", where, *values, order="created_at desc, callback_id", limit=limit
         )
@@ -227,7 +214,7 @@ class Reader:
         since: datetime | None = None,
     ) -> list[WaitRow]:  # fmt: skip
         """Read the open calls of tools and questions to people, the oldest first. target: as for `runs`. since: when they were opened."""
-        where, values = _all_of({"tool = ": tool, "run_id = ": run_id, "opened_at >= ": since, _OF_TARGET: target})
+        where, values = all_of({"tool = ": tool, "run_id = ": run_id, "opened_at >= ": since, _OF_TARGET: target})
         return await self._rows(
             WaitRow, "wait_overview", f"state = 'open' and kind in ('tool', 'human') and {where}", *values,
             order="opened_at, position", limit=limit,
@@ -246,7 +233,7 @@ class Reader:
         self, run_id: str | None = None, limit: int = 50, *, target: str | None = None, since: datetime | None = None
     ) -> list[WaitRow]:
         """Read the open questions and approvals, the oldest first. target, since: as for `open_calls`."""
-        where, values = _all_of({"run_id = ": run_id, "opened_at >= ": since, _OF_TARGET: target})
+        where, values = all_of({"run_id = ": run_id, "opened_at >= ": since, _OF_TARGET: target})
         return await self._rows(
             WaitRow, "wait_overview", f"state = 'open' and kind = 'human' and {where}", *values,
             order="opened_at, position", limit=limit,
@@ -285,16 +272,6 @@ class Reader:
         """Read one worker; None if it is not registered, for example because it ended."""
         return next((row for row in await self.workers() if row.worker == name), None)
 
-    async def signals(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Signal]:
-        """Read at most `limit` signals of a run's log after position `after`, in order."""
-        rows = await self._log_rows(run_id, after, limit)
-        return [_signal(row) for row in rows]
-
-    async def _log_rows(self, run_id: str, after: int, limit: int) -> list[Any]:
-        return await self._database.fetch(
-            "select * from heliograph.read_log($1, $2, $3, $4)", self._project, run_id, after, limit
-        )
-
     async def turns_of_activations(self, activation_ids: Collection[str]) -> list[ActivatedTurn]:
         """Read the turns that these signals activated, in the order of their queues."""
         places = [split_signal_id(each) or ("", 0) for each in activation_ids]
@@ -303,102 +280,8 @@ class Reader:
             [run for run, _ in places], [seq for _, seq in places], order="queue_seq", limit=len(places),
         )  # fmt: skip
 
-    async def all_signals(self, run_id: str) -> list[Signal]:
-        """Read the whole log of a run, page by page."""
-        signals: list[Signal] = []
-        while page := await self.signals(run_id, signals[-1].seq if signals else 0):
-            signals += page
-        return signals
-
-    async def signals_with_trust(self, run_id: str) -> tuple[list[Signal], list[int]]:
-        """Read the whole log of a run, and the positions of its untrusted signals."""
-        signals: list[Signal] = []
-        untrusted: list[int] = []
-        while rows := await self._log_rows(run_id, signals[-1].seq if signals else 0, 1000):
-            signals += map(_signal, rows)
-            untrusted += [row["seq"] for row in rows if row["trust"] == "untrusted"]
-        return signals, untrusted
-
-    async def recording(self, run_id: str) -> RecordingRow | None:
-        """Read the name and the tags of a recorded run; None for any other run."""
-        rows = await self._rows(RecordingRow, "recording_overview", "run_id = $2", run_id)
-        return rows[0] if rows else None
-
-    async def recordings(
-        self, name: str | None = None, tag: str | None = None, limit: int = 50, *, outcome: str | None = None,
-        target: str | None = None, since: datetime | None = None,
-    ) -> list[RecordingRow]:  # fmt: skip
-        """Read the newest recordings, the newest first. tag: one of theirs. outcome, target, since: as for `runs`.
-
-        A condition that is left out lets the plan use the index for another one.
-        """
-        where, values = _all_of(
-            {
-                "name = ": name,
-                "outcome = ": outcome,
-                "target = ": target,
-                "started_at >= ": since,
-                "tags @> ": tag and [tag],
-            }
-        )
-        return await self._rows(
-            RecordingRow, "recording_overview", where, *values, order="started_at desc, run_id desc", limit=limit
-        )
-
-    async def recorded_commits(self, run_id: str) -> AsyncGenerator[RecordedCommitRow, None]:
-        """Yield what the commits of a run have recorded, in the order of its log; of a fork, with the log that it shares."""
-        after = 0
-        while rows := await self._database.fetch(
-            "select * from heliograph.read_recorded($1, $2, $3, $4, $5)",
-            self._project,
-            run_id,
-            after,
-            1000,
-            _RECORDED_BYTES,
-        ):
-            for row in rows:
-                yield msgspec.convert(dict(row), RecordedCommitRow)
-            after = rows[-1]["seq"]
-
-    async def claims_of_run(self, run_id: str) -> list[tuple[str, int, int]]:
-        """Read the claims of all turns of a run, as (turn, epoch, signals before its end), the oldest first."""
-        rows = await self._database.fetch(CLAIMS_OF_RUN, self._project, run_id)
-        return [(row["turn_id"], row["turn_epoch"], row["signals_emitted"]) for row in rows]
-
     async def _page_of_box(self, box_id: str, after: int) -> list[Card]:
         rows = await fitting(
             lambda most: self._database.call("read_box", self._project, box_id, after, most), CARDS_PER_PAGE
         )
         return msgspec.convert(rows, list[Card])
-
-    async def _rows(
-        self, kind: type[R], view: str, where: str, *args: object, order: str = "1", limit: int = 1000, offset: int = 0
-    ) -> list[R]:
-        columns = ", ".join(kind.__struct_fields__)
-        # all identifiers come from the code; values are parameters
-        query = f"select {columns} from heliograph.{view} where project_id = $1 and {where} order by {order} limit {int(limit)} offset {int(offset)}"  # noqa: S608
-        rows = await self._database.fetch(query, self._project, *args)
-        return [_converted(row, kind) for row in rows]
-
-
-def _all_of(given: dict[str, object], first: int = 2) -> tuple[str, list[object]]:
-    """A condition of comparisons with the values that are given, and these values. first: the number of the first parameter."""
-    used = {text: value for text, value in given.items() if value is not None}
-    conditions = [f"{text}${n}" + ")" * (text.count("(") - text.count(")")) for n, text in enumerate(used, first)]
-    return " and ".join(conditions) or "true", list(used.values())
-
-
-def _converted(row: Any, kind: type[R]) -> R:
-    """Convert a row to `kind`. Values that cannot be decoded become placeholders with the reason."""
-    values = {k: decode(v) if isinstance(v, bytes) else v for k, v in row.items()}
-    try:
-        return msgspec.convert(values, kind)
-    except msgspec.ValidationError as error:
-        documents = {k: {MARK: str(error)} for k, v in row.items() if isinstance(v, bytes)}
-        return msgspec.convert({**values, **documents}, kind)
-
-
-def _signal(row: Any) -> Signal:
-    source = Source(row["agent"], row["parent"]) if row["agent"] or row["parent"] else None
-    return Signal(id=row["id"], name=row["name"], payload=decode(row["payload"]), timestamp=row["timestamp"],
-                  source=source, run_id=row["run_id"], seq=row["seq"], turn_id=row["turn_id"])  # fmt: skip
