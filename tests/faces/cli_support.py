@@ -77,6 +77,12 @@ class Shell:
         return subprocess.run([HELIO, *arguments], cwd=self.folder, env=self.environment, text=True, check=False,
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)  # fmt: skip
 
+    def helio_with_input(self, given: bytes, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `helio` in a fork of a warm process, with a pipe that has `given` as its input, until it exits."""
+        done = subprocess.run(warm().client(str(HELIO), *arguments), input=given, cwd=self.folder, env=self.environment,
+                              check=False, capture_output=True, timeout=SECONDS)  # fmt: skip
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
         """Run `helio --json` successfully and return the objects that it prints."""
         done = self.helio(*arguments, "--json")

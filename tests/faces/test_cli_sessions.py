@@ -17,7 +17,7 @@ from heliograph import Reply
 from heliograph.cli import send, waits
 from heliograph.cli.chat import _answer
 from heliograph.client import TextPiece
-from tests.faces.cli_support import HELIO, SECONDS, Shell
+from tests.faces.cli_support import Shell
 from tests.faces.own_terminal import on_terminal
 
 CHAT = """
@@ -37,8 +37,7 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 
 def _chat(shell: Shell, text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([HELIO, "chat", "chat.py:app", *options], input=text, cwd=shell.folder, env=shell.environment, text=True,
-                          check=False, capture_output=True, timeout=SECONDS)  # fmt: skip
+    return shell.helio_with_input(text.encode(), "chat", "chat.py:app", *options)
 
 
 def test_lines_of_a_pipe_are_messages_and_another_process_sends_to_the_same_session(shell: Shell) -> None:
@@ -66,12 +65,11 @@ def test_lines_of_a_pipe_are_messages_and_another_process_sends_to_the_same_sess
 def test_invalid_line_of_a_pipe_is_an_error_and_the_next_lines_are_answered(shell: Shell) -> None:
     lines = b"".join([b"One\n", b"x" * 70_000 + b"\n", b"nul \0\n", b"latin \xe4\n", b"Two\n"])
     for options, replies in (((), ["1: One", "3: Two"]), (("--json",), ["reply", "error", "error", "error", "reply"])):
-        talked = subprocess.run([HELIO, "chat", "chat.py:app", *options], input=lines, cwd=shell.folder, env=shell.environment,
-                                check=False, capture_output=True, timeout=SECONDS)  # fmt: skip
-        printed = talked.stdout.decode().splitlines()
+        talked = shell.helio_with_input(lines, "chat", "chat.py:app", *options)
+        printed = talked.stdout.splitlines()
         assert [json.loads(line)["type"] for line in printed] == replies if options else printed == replies
         assert talked.returncode == 1
-        assert [line[:7] for line in talked.stderr.decode().splitlines()] == ["error: "] * 3, talked.stderr
+        assert [line[:7] for line in talked.stderr.splitlines()] == ["error: "] * 3, talked.stderr
 
 
 def test_stop_of_a_session_without_a_turn_names_the_application_whose_worker_ends_it(shell: Shell) -> None:

@@ -16,7 +16,7 @@ from heliograph.cli.commands import command_parser
 from heliograph.cli.completion import script_of
 from heliograph.cli.dev import changed, times_of
 from heliograph.cli.main import main
-from tests.faces.cli_support import HELIO, SECONDS, Running, open_shell
+from tests.faces.cli_support import SECONDS, Running, open_shell
 from tests.grids import mostly_more
 
 
@@ -75,8 +75,8 @@ def test_chat_of_a_template_answers_and_remembers(tmp_path: Path, database_url: 
     assert shell.helio("init", "chat").returncode == 0
     assert shell.helio("check", "app.py:app", "--strict").returncode == 0
     for text, number in (("Hello", 1), ("Again", 2)):
-        done = subprocess.run([HELIO, "chat", "app.py:app", "anna"], input=f"{text}\n", cwd=tmp_path, env=shell.environment,
-                              text=True, check=True, capture_output=True, timeout=SECONDS)  # fmt: skip
+        done = shell.helio_with_input(f"{text}\n".encode(), "chat", "app.py:app", "anna")
+        assert done.returncode == 0, done.stderr
         assert done.stdout == f"That was message {number}: {text}\n"
 
 
