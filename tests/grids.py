@@ -1,4 +1,4 @@
-"""How much of a costly test runs where: `make test` has some cases of a grid, `make test-more` the others."""
+"""Divide costly tests: `make test` runs some cases of a grid, `make test-more` the others; properties run a share of their examples."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def every(step: int, cases: Mapping[str, Any]) -> list[ParameterSet]:
 
 
 def share_of_examples(percent: int) -> settings:
-    """Run a costly property with so many per cent of the examples of the profile: 100 in the gate, 2,000 in `explore`."""
+    """Settings with `percent` of the examples of the profile: of 100 in `gate`, of 2,000 in `explore`."""
     return settings(max_examples=settings().max_examples * percent // 100)

@@ -46,5 +46,5 @@ def test_limit_grows_with_the_load() -> None:
     assert [limit_seconds(load, 1, cores=2) for load in (0.0, 3.0, 8.0)] == [3.0, 4.5, 12.0]
 
 
-def test_processes_of_the_run_are_load_before_the_average_has_them() -> None:
+def test_limit_grows_with_the_test_processes_before_the_load_average_does() -> None:
     assert [limit_seconds(load, 3, cores=2) for load in (0.0, 8.0)] == [4.5, 12.0]

@@ -1,8 +1,8 @@
 """A test may take three seconds, unless it is marked `more` or `long`: longer, and it is listed; twice as long, and it fails.
 
 One pause of a shared machine is no failure, so the test fails only at the double. Fixtures that several tests share do
-not count. On a machine with other work, the limit grows with the load, to which each test process of the run belongs from its start:
-the average of the machine has them after a minute.
+not count. The limit grows with the load average. Test processes of the run count from their start, because the average has them
+only after a minute.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _shared_seconds = pytest.StashKey[float]()
 
 
 def limit_seconds(load: float, processes: int, cores: int) -> float:
-    """How long a test may take at this load average, if so many processes run tests."""
+    """How long a test may take at this load average, while `processes` processes run tests."""
     return SECONDS * max(1.0, load / cores, processes / cores)
 
 

@@ -77,9 +77,10 @@ class Shell:
         return subprocess.run([HELIO, *arguments], cwd=self.folder, env=self.environment, text=True, check=False,
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)  # fmt: skip
 
-    def helio_with_input(self, given: bytes, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `helio` in a fork of a warm process, with a pipe that has `given` as its input, until it exits."""
-        done = subprocess.run(warm().client(str(HELIO), *arguments), input=given, cwd=self.folder, env=self.environment,
+    def helio_with_input(self, stdin: bytes, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `helio` with these bytes on its stdin until it exits, in a fork of a warm process."""
+        assert warm().runs([str(HELIO), *arguments], self.environment)
+        done = subprocess.run(warm().client(str(HELIO), *arguments), input=stdin, cwd=self.folder, env=self.environment,
                               check=False, capture_output=True, timeout=SECONDS)  # fmt: skip
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -355,3 +355,13 @@ async def test_worker_survives_an_outage_and_logs_the_recovered_turns(
     assert worker.end() == 130
     worker.lines.remove("the critic prints this")  # on stderr, which is read together with stdout here
     assert all(json.loads(line) for line in worker.lines)
+
+
+def test_text_in_a_file_that_an_application_leaves_open_is_written(tmp_path: Path, database_url: str) -> None:
+    """The interpreter does so with its last collections, because a module with a function is a cycle."""
+    shell = open_shell(tmp_path, database_url)
+    text = "from press import app\nnotes = open('notes.txt', 'w')\ndef note(text): notes.write(text)\nnote('loaded')\n"
+    (tmp_path / "notes.py").write_text(text)
+    running = shell.start("run", "notes.py:app", "--run-id", "noted")
+    assert running.end() == 0, running.text
+    assert (tmp_path / "notes.txt").read_text() == "loaded"

@@ -56,7 +56,7 @@ def test_worker_that_starts_before_postgresql_waits_for_it(stopped: Shell, home:
 def test_sigterm_ends_a_worker_that_waits_for_postgresql_with_exit_code_0(
     tmp_path: Path, started: list[Running]
 ) -> None:
-    worker = open_shell(tmp_path, f"postgresql:///none?host={tmp_path}").start("worker", "press.py:app")
+    worker = open_shell(tmp_path, f"postgresql://nobody@/none?host={tmp_path}").start("worker", "press.py:app")
     started.append(worker)
     worker.read_until("trying again for 60 s")
     worker.signal(signal.SIGTERM)

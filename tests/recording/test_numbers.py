@@ -49,7 +49,7 @@ def test_number_differs_from_a_boolean() -> None:
 @pytest.mark.proves("SIG-04")
 @pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "from the ledger"])
 @given(numbers=st.lists(VALUES, min_size=1, max_size=4))
-@share_of_examples(5)
+@share_of_examples(10)
 def test_generated_numbers_are_replayed_from_a_file(
     tmp_path_factory: pytest.TempPathFactory, is_recorded: bool, numbers: list[float]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Read the logs of runs, and what recordings keep of them."""
+"""Read the logs, recordings and claims of runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from heliograph.ledger.decoding import decode
 from heliograph.ledger.rows import RecordedCommitRow, RecordingRow
-from heliograph.ledger.view_reader import ViewReader, all_of
+from heliograph.ledger.view_reader import ViewReader, where_given
 from heliograph.signals.model import Signal, Source
 
 CLAIMS_OF_RUN = """
@@ -21,7 +21,7 @@ _RECORDED_BYTES = 16 * 1024 * 1024  # of one page of what was recorded
 
 
 class LogReader(ViewReader):
-    """Queries on the logs and the recordings of one project."""
+    """Queries on the logs, recordings and claims of one project."""
 
     async def signals(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Signal]:
         """Read at most `limit` signals of a run's log after position `after`, in order."""
@@ -62,7 +62,7 @@ class LogReader(ViewReader):
 
         A condition that is left out lets the plan use the index for another one.
         """
-        where, values = all_of(
+        where, values = where_given(
             {
                 "name = ": name,
                 "outcome = ": outcome,

@@ -37,7 +37,7 @@ from heliograph.ledger.rows import (
     WaitRow,
     WorkerRow,
 )
-from heliograph.ledger.view_reader import R, all_of
+from heliograph.ledger.view_reader import Row, where_given
 from heliograph.records import Card, EarlierTurn
 
 log = logging.getLogger("heliograph.ledger")
@@ -73,7 +73,7 @@ class Reader(LogReader):
         """Read the status of a run, without its state. Raises NotFound (`unknown_run`, `pruned_run`)."""
         return await self._run(RunProgressRow, run_id)
 
-    async def _run(self, kind: type[R], run_id: str) -> R:
+    async def _run(self, kind: type[Row], run_id: str) -> Row:
         rows = await self._rows(kind, "run_overview", "run_id = $2", run_id)
         if not rows:
             await self._check_not_pruned(run_id)
@@ -98,7 +98,7 @@ class Reader(LogReader):
         since: datetime | None = None,
     ) -> list[RunRow]:  # fmt: skip
         """Read the newest runs, the newest first. target: the name of the application. since: when they started."""
-        where, values = all_of(
+        where, values = where_given(
             {"status = ": status, "outcome = ": outcome, "target = ": target, "created_at >= ": since}
         )
         return await self._rows(
@@ -125,7 +125,7 @@ class Reader(LogReader):
         since: datetime | None = None, limit: int = 50,
     ) -> list[TurnRow]:  # fmt: skip
         """Read the newest turns. status: queued, dispatched, running, suspended or done, or an outcome. target, since: as for `runs`."""
-        where, values = all_of({"target = ": target, "created_at >= ": since}, first=4)
+        where, values = where_given({"target = ": target, "created_at >= ": since}, first=4)
         return await self._rows(
             TurnRow, "turn_overview",
             f"($2::text is null or run_id = $2) and ($3::text is null or $3 in (status, outcome)) and {where}",
@@ -204,7 +204,9 @@ class Reader(LogReader):
         since: datetime | None = None,
     ) -> list[CallbackRow]:  # fmt: skip
         """Read the newest callbacks. state: due, delivered or dead. target, since: as for `runs`."""
-        where, values = all_of({"state = ": state, "run_id = ": run_id, "created_at >= ": since, _OF_TARGET: target})
+        where, values = where_given(
+            {"state = ": state, "run_id = ": run_id, "created_at >= ": since, _OF_TARGET: target}
+        )
         return await self._rows(
             CallbackRow, "callback_overview", where, *values, order="created_at desc, callback_id", limit=limit
         )
@@ -214,7 +216,7 @@ class Reader(LogReader):
         since: datetime | None = None,
     ) -> list[WaitRow]:  # fmt: skip
         """Read the open calls of tools and questions to people, the oldest first. target: as for `runs`. since: when they were opened."""
-        where, values = all_of({"tool = ": tool, "run_id = ": run_id, "opened_at >= ": since, _OF_TARGET: target})
+        where, values = where_given({"tool = ": tool, "run_id = ": run_id, "opened_at >= ": since, _OF_TARGET: target})
         return await self._rows(
             WaitRow, "wait_overview", f"state = 'open' and kind in ('tool', 'human') and {where}", *values,
             order="opened_at, position", limit=limit,
@@ -233,7 +235,7 @@ class Reader(LogReader):
         self, run_id: str | None = None, limit: int = 50, *, target: str | None = None, since: datetime | None = None
     ) -> list[WaitRow]:
         """Read the open questions and approvals, the oldest first. target, since: as for `open_calls`."""
-        where, values = all_of({"run_id = ": run_id, "opened_at >= ": since, _OF_TARGET: target})
+        where, values = where_given({"run_id = ": run_id, "opened_at >= ": since, _OF_TARGET: target})
         return await self._rows(
             WaitRow, "wait_overview", f"state = 'open' and kind = 'human' and {where}", *values,
             order="opened_at, position", limit=limit,

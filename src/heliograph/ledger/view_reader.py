@@ -9,19 +9,26 @@ import msgspec
 from heliograph.ledger.decoding import MARK, decode
 from heliograph.ledger.pool import Database
 
-R = TypeVar("R", bound=msgspec.Struct)
+Row = TypeVar("Row", bound=msgspec.Struct)
 
 
 class ViewReader:
-    """Queries on the views of one project."""
+    """The base of readers: reads rows of the views of one project."""
 
     def __init__(self, database: Database, project: str):
         self._database = database
         self._project = project
 
     async def _rows(
-        self, kind: type[R], view: str, where: str, *args: object, order: str = "1", limit: int = 1000, offset: int = 0
-    ) -> list[R]:
+        self,
+        kind: type[Row],
+        view: str,
+        where: str,
+        *args: object,
+        order: str = "1",
+        limit: int = 1000,
+        offset: int = 0,
+    ) -> list[Row]:
         columns = ", ".join(kind.__struct_fields__)
         # all identifiers come from the code; values are parameters
         query = f"select {columns} from heliograph.{view} where project_id = $1 and {where} order by {order} limit {int(limit)} offset {int(offset)}"  # noqa: S608
@@ -29,14 +36,14 @@ class ViewReader:
         return [_converted(row, kind) for row in rows]
 
 
-def all_of(given: dict[str, object], first: int = 2) -> tuple[str, list[object]]:
-    """A condition of comparisons with the values that are given, and these values. first: the number of the first parameter."""
+def where_given(given: dict[str, object], first: int = 2) -> tuple[str, list[object]]:
+    """Join the comparisons whose value is not None with `and`. Returns the condition and its values. first: the number of the first parameter."""
     used = {text: value for text, value in given.items() if value is not None}
     conditions = [f"{text}${n}" + ")" * (text.count("(") - text.count(")")) for n, text in enumerate(used, first)]
     return " and ".join(conditions) or "true", list(used.values())
 
 
-def _converted(row: Any, kind: type[R]) -> R:
+def _converted(row: Any, kind: type[Row]) -> Row:
     """Convert a row to `kind`. Values that cannot be decoded become placeholders with the reason."""
     values = {k: decode(v) if isinstance(v, bytes) else v for k, v in row.items()}
     try:
