@@ -1,4 +1,4 @@
-"""Read rows of a view of the ledger as structs."""
+"""Read rows of the views of the ledger, and join the conditions on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 
 
 class ViewReader:
-    """The base of readers: reads rows of the views of one project."""
+    """Reads rows of the views of one project as structs. A base for classes that say which rows."""
 
     def __init__(self, database: Database, project: str):
         self._database = database
@@ -27,11 +27,10 @@ class ViewReader:
         *args: object,
         order: str = "1",
         limit: int = 1000,
-        offset: int = 0,
     ) -> list[Row]:
         columns = ", ".join(kind.__struct_fields__)
         # all identifiers come from the code; values are parameters
-        query = f"select {columns} from heliograph.{view} where project_id = $1 and {where} order by {order} limit {int(limit)} offset {int(offset)}"  # noqa: S608
+        query = f"select {columns} from heliograph.{view} where project_id = $1 and {where} order by {order} limit {int(limit)}"  # noqa: S608
         rows = await self._database.fetch(query, self._project, *args)
         return [_converted(row, kind) for row in rows]
 
